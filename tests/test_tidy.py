@@ -41,13 +41,17 @@ def functions(path: Path) -> list[tuple[str, int]]:
 
 
 def test_functions_stay_short():
-    long = {name: n for path in PYTHON for name, n in functions(path) if n > LONG_FUNCTIONS.get(name, FUNCTION_LINES_MAX)}
+    long = {
+        name: n for path in PYTHON for name, n in functions(path) if n > LONG_FUNCTIONS.get(name, FUNCTION_LINES_MAX)
+    }
     assert not long, f"over {FUNCTION_LINES_MAX} lines: {long}"
 
 
 def test_files_stay_short():
     def limit(path: Path) -> int:
-        return LONG_FILES.get(relative(path), TEST_FILE_LINES_MAX if path.parts[len(ROOT.parts)] == "tests" else FILE_LINES_MAX)
+        return LONG_FILES.get(
+            relative(path), TEST_FILE_LINES_MAX if path.parts[len(ROOT.parts)] == "tests" else FILE_LINES_MAX
+        )
 
     long = {relative(p): n for p in PYTHON if (n := len(p.read_text().splitlines())) > limit(p)}
     assert not long
@@ -61,7 +65,11 @@ def test_exemptions_are_needed():
 
 def test_tests_never_sleep():
     pattern = re.compile(r"time\.sleep\(|asyncio\.sleep\((?!0\))")
-    sleepers = [relative(p) for p in PYTHON if "tests/" in relative(p) and p.name != "test_tidy.py" and pattern.search(p.read_text())]
+    sleepers = [
+        relative(p)
+        for p in PYTHON
+        if "tests/" in relative(p) and p.name != "test_tidy.py" and pattern.search(p.read_text())
+    ]
     assert not sleepers, "wait for a signal instead"
 
 
@@ -84,7 +92,11 @@ def test_every_module_is_imported_or_run():
         if path.stem in entry or path.stem.startswith("test_") or name.startswith("migrations/versions/"):
             continue
         package, module = ".".join(path.relative_to(ROOT).parts[:-1]), path.stem
-        wanted = (rf"{re.escape(package)}\.{module}\b", rf"from {re.escape(package)} import [^\n]*\b{module}\b", rf"from {re.escape(package)} import \([^)]*\b{module}\b")
+        wanted = (
+            rf"{re.escape(package)}\.{module}\b",
+            rf"from {re.escape(package)} import [^\n]*\b{module}\b",
+            rf"from {re.escape(package)} import \([^)]*\b{module}\b",
+        )
         if not any(re.search(w, sources) for w in wanted):
             dead.append(name)
     assert not dead, f"imported by nothing: {dead}"
