@@ -83,7 +83,7 @@ def key_of(manifest: Mapping[str, Any]) -> ObjectKey:
 
 def parse_time(text: str) -> Instant:
     """An RFC 3339 time, with or without a fraction. Raises ValueError with the text in it."""
-    return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+    return datetime.fromisoformat(text).timestamp()
 
 
 def format_time(instant: Instant) -> str:
