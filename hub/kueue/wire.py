@@ -221,6 +221,9 @@ class CapacityReport(Message, frozen=True, kw_only=True):
     kinds: list[str] = []
     creates_namespaces: bool = False
     creates_local_queues: bool = False
+    #: Placements whose pods are all bound and so already missing from `holes` and counted in `ours`: the hub must not
+    #: deduct them a second time.
+    counted: list[str] = []
     #: ClusterQueue that created LocalQueues point to, when none is named like the manager's.
     default_cluster_queue: str = ""
     kubernetes_version: str = ""
