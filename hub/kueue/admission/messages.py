@@ -185,6 +185,8 @@ class QueueStatus(Struct, frozen=True, kw_only=True):
     usage: dict[str, dict[str, tuple[int, int]]] = {}
     #: flavor -> resource -> nominal quota.
     nominal: dict[str, dict[str, int]] = {}
+    #: flavor -> resource -> (what could be admitted now, the most that ever could), borrowing included.
+    room: dict[str, dict[str, tuple[int, int]]] = {}
     active: bool = True
     #: Kueue's reason and message of the Active condition.
     reason: str = "Ready"
