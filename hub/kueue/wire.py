@@ -9,8 +9,9 @@ late; the agent drops one that is older than what it has. Generation is the fenc
 that it describes, and the hub drops reports of older ones.
 
 A new boot id, or a cursor that the agent does not know, makes the answer a full one (`full=True`): it lists every
-placement that the agent has, so that the hub can tell what is missing. `PollRequest.complete` is the same in the other
-direction: the intents listed are all there are, and a copy of ours without an intent must go.
+placement that the agent has, so that the hub can tell what is missing. `PollRequest.inventory` is the same in the other
+direction: what it does not name must go. An acknowledged Run intent is not sent again, not even after a restart of the
+agent: if its copy is gone by then, the hub hears so from the full answer and decides, instead of a finished job running twice.
 """
 
 from enum import StrEnum
@@ -194,6 +195,8 @@ class QuotaRoom(Message, frozen=True, kw_only=True):
 
     available: int
     limit: int
+    #: Part of what is reserved that copies with our origin mark hold.
+    ours: int = 0
 
 
 class QueueCapacity(Message, frozen=True, kw_only=True):
@@ -249,8 +252,12 @@ class PollRequest(Message, frozen=True, kw_only=True):
     boot_id: str = ""
     cursor: int = 0
     intents: list[Intent] = []
-    #: These intents are all there are: remove copies of ours that none of them names.
-    complete: bool = False
+    #: placement -> generation of everything that may run here, whether its intent was acknowledged before or is still to
+    #: come. Sent after a restart of either side and now and then; copies of ours that it does not name must go.
+    inventory: dict[str, int] | None = None
+    #: Rises with every request of one term. The agent refuses a (term, sequence) that is not above the last one it has
+    #: seen, so that a request which was held up on its way cannot bring a withdrawn placement back.
+    sequence: int = 0
 
 
 class PollAnswer(Message, frozen=True, kw_only=True):
