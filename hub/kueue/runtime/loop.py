@@ -57,6 +57,8 @@ class Loop:
 
     #: Longest time between two runs when nobody wakes the loop.
     interval_s: float = 1.0
+    #: For a loop that only reads: stopping it in mid-turn harms nothing, and its turns may be long.
+    stops_by_cancelling: bool = False
 
     def __init__(self, name: str, clock: Clock) -> None:
         self.name = name
@@ -93,6 +95,8 @@ class Loop:
         self._wake.set()
         if self._task is None:
             return
+        if self.stops_by_cancelling:
+            self._task.cancel()
         _, pending = await asyncio.wait({self._task}, timeout=grace_s)
         if pending:
             log.warning("%s did not stop within %.0f s and is cancelled", self.name, grace_s)
