@@ -115,7 +115,7 @@ def wanted(state: State) -> ListPage | OpenWatch | ReadWatch:
             return ReadWatch()
 
 
-class InvalidStep(Exception):
+class InvalidStep(Exception):  # noqa: N818 - named like the other state machines' InvalidTransition
     """The edge told of something that cannot happen in this state: a bug in the edge."""
 
     def __init__(self, state: State, seen: Seen) -> None:
