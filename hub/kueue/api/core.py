@@ -33,16 +33,20 @@ class LabelSelector(Part, frozen=True, kw_only=True):
 class Taint(Part, frozen=True, kw_only=True):
     key: str
     value: str = ""
-    effect: str = ""
-    time_added: str | None = None
+    #: NoSchedule, PreferNoSchedule or NoExecute.
+    effect: str
+    time_added: Annotated[str, limits(format="date-time")] | None = None
 
 
 class Toleration(Part, frozen=True, kw_only=True):
+    #: Empty, with the operator Exists: every taint.
     key: str = ""
+    #: Equal, the default, or Exists.
     operator: str = ""
     value: str = ""
+    #: Empty: every effect.
     effect: str = ""
-    toleration_seconds: int | None = None
+    toleration_seconds: Annotated[int, limits(format="int64")] | None = None
 
 
 class NodeSelectorTerm(Part, frozen=True, kw_only=True):
@@ -304,21 +308,27 @@ def pod_requests(spec: PodSpec) -> dict[str, int]:
     most of that and of the running containers counts; requests of the pod as a whole replace those of its containers for
     cpu, memory and huge pages; the runtime's overhead comes on top.
     """
-    running = _sum(_requests(c.resources) for c in spec.containers)
-    sidecars: _Nanos = {}
-    starting: _Nanos = {}
-    for container in spec.init_containers:
-        own = _requests(container.resources)
-        if container.is_sidecar:
-            sidecars = _sum([sidecars, own])
-            starting = _most(starting, sidecars)
-        else:
-            starting = _most(starting, _sum([sidecars, own]))
-    total = _most(_sum([running, sidecars]), starting)
+    total = _sum(_requests(c.resources) for c in spec.containers)
+    if spec.init_containers:
+        sidecars, starting = _starting(spec.init_containers)
+        total = _most(_sum([total, sidecars]), starting)
     if spec.resources:
         total |= {name: value for name, value in _requests(spec.resources).items() if _is_pod_level(name)}
-    total = _sum([total, {name: nanos(q) for name, q in spec.overhead.items()}])
+    if spec.overhead:
+        total = _sum([total, {name: nanos(q) for name, q in spec.overhead.items()}])
     return {name: amount_of_nanos(name, value) for name, value in total.items()}
+
+
+def _starting(init_containers: Iterable[Container]) -> tuple[_Nanos, _Nanos]:
+    """What the sidecars keep, and the most that is needed at one time before the containers start."""
+    sidecars: _Nanos = {}
+    most: _Nanos = {}
+    for container in init_containers:
+        together = _sum([sidecars, _requests(container.resources)])
+        most = _most(most, together)
+        if container.is_sidecar:
+            sidecars = together
+    return sidecars, most
 
 
 def _requests(resources: ResourceRequirements) -> _Nanos:

@@ -67,7 +67,9 @@ class ObjectMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_default
         return ObjectKey(self.namespace, self.name)
 
 
-class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class Condition(Struct, frozen=True, kw_only=True, rename="camel"):
+    """metav1.Condition. Written whole: API servers refuse one without a message, even an empty one."""
+
     type: str
     status: Literal["True", "False", "Unknown"]
     reason: str = ""

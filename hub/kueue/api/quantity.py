@@ -21,6 +21,11 @@ PATTERN = (
 RawQuantity = str | int | float
 #: In the fields of our own kinds.
 Quantity = Annotated[str | int, limits(**{"x-kubernetes-int-or-string": True, "pattern": PATTERN})]
+#: Likewise, where less than nothing makes no sense.
+Quota = Annotated[
+    str | int,
+    limits(**{"x-kubernetes-int-or-string": True, "pattern": PATTERN.replace(r"(\+|-)?", r"\+?", 1), "minimum": 0}),
+]
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = "cpu", "memory", "ephemeral-storage", "pods"
 

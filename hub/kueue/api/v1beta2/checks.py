@@ -4,13 +4,22 @@ from typing import Annotated, Literal
 
 from hub.kueue.api.decoding import Part, limits
 from hub.kueue.api.meta import Condition, ObjectMeta
-from hub.kueue.api.v1beta2.fields import Count, WorkerName, keyed_by, unique
+from hub.kueue.api.v1beta2.fields import (
+    DNS_LABEL,
+    QUALIFIED_NAME_PATTERN,
+    SUBDOMAIN_PATTERN,
+    Count,
+    WorkerName,
+    atomic,
+    keyed_by,
+    unique,
+)
 
 
 class AdmissionCheckParametersReference(Part, frozen=True, kw_only=True):
-    api_group: Annotated[str, limits(minLength=1, maxLength=253)]
-    kind: Annotated[str, limits(minLength=1, maxLength=63)]
-    name: Annotated[str, limits(minLength=1, maxLength=63)]
+    api_group: Annotated[str, limits(minLength=1, maxLength=253, pattern=SUBDOMAIN_PATTERN)]
+    kind: Annotated[str, limits(minLength=1, maxLength=63, pattern=r"^[A-Za-z]([-A-Za-z0-9]*[A-Za-z0-9])?$")]
+    name: Annotated[str, limits(minLength=1, maxLength=63, pattern=rf"^{DNS_LABEL}$")]
 
 
 class AdmissionCheckSpec(Part, frozen=True, kw_only=True):
@@ -35,7 +44,7 @@ class AdmissionCheck(Part, frozen=True, kw_only=True):
 
 class MultiKueueConfigSpec(Part, frozen=True, kw_only=True):
     #: Names of MultiKueueClusters; the order counts.
-    clusters: Annotated[list[WorkerName], unique(minItems=1, maxItems=20)]
+    clusters: Annotated[list[WorkerName], atomic(minItems=1, maxItems=20)]
     quota_management: Literal["Manual", "Automated"] | None = None
 
 
@@ -87,8 +96,8 @@ class ProvisioningRequestRetryStrategy(Part, frozen=True, kw_only=True):
 
 
 class PodSetUpdatesNodeSelector(Part, frozen=True, kw_only=True):
-    key: Annotated[str, limits(minLength=1, maxLength=317)]
-    value_from_provisioning_class_detail: Annotated[str, limits(maxLength=32_768)]
+    key: Annotated[str, limits(minLength=1, maxLength=317, pattern=QUALIFIED_NAME_PATTERN)]
+    value_from_provisioning_class_detail: Annotated[str, limits(minLength=1, maxLength=32_768)]
 
 
 class ProvisioningRequestPodSetUpdates(Part, frozen=True, kw_only=True):
@@ -98,14 +107,12 @@ class ProvisioningRequestPodSetUpdates(Part, frozen=True, kw_only=True):
 class ProvisioningRequestConfigSpec(Part, frozen=True, kw_only=True):
     provisioning_class_name: Annotated[
         str,
-        limits(
-            minLength=1, maxLength=253, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"
-        ),
+        limits(minLength=1, maxLength=253, pattern=SUBDOMAIN_PATTERN),
     ]
     parameters: Annotated[dict[str, Annotated[str, limits(maxLength=255)]], limits(maxProperties=100)] = {}
     #: Only workloads that ask for one of these need the request. Empty: all of them do.
     managed_resources: Annotated[list[str], unique(maxItems=100)] = []
-    retry_strategy: ProvisioningRequestRetryStrategy | None = None
+    retry_strategy: Annotated[ProvisioningRequestRetryStrategy, limits(default={})] = ProvisioningRequestRetryStrategy()
     pod_set_updates: ProvisioningRequestPodSetUpdates | None = None
     pod_set_merge_policy: Literal["IdenticalPodTemplates", "IdenticalWorkloadSchedulingRequirements"] | None = None
 

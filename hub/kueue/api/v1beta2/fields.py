@@ -15,7 +15,11 @@ PodSetName = Annotated[str, limits(maxLength=63, pattern=rf"^{DNS_LABEL}$")]
 AdmissionCheckName = Annotated[str, limits(minLength=1, maxLength=316)]
 #: Name of a MultiKueueCluster, as lists of workers hold it.
 WorkerName = Annotated[str, limits(minLength=1, maxLength=256)]
-TopologyLevel = Annotated[str, limits(minLength=1, maxLength=316)]
+QUALIFIED_NAME_PATTERN = rf"^({DNS_LABEL}(\.{DNS_LABEL})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
+#: A node label that names a level of a topology.
+NodeLabel = Annotated[str, limits(minLength=1, maxLength=316, pattern=QUALIFIED_NAME_PATTERN)]
+#: A level that a pod set asks for.
+TopologyLevel = Annotated[str, limits(minLength=1, maxLength=63)]
 #: RFC 3339.
 Time = Annotated[str, limits(format="date-time")]
 Int32 = Annotated[int, limits(format="int32")]
@@ -27,14 +31,19 @@ PositiveCount = Annotated[int, limits(format="int32", minimum=1)]
 StopPolicy = Literal["None", "Hold", "HoldAndDrain"]
 
 
-def keyed_by(key: str, **others: object) -> Meta:
+def keyed_by(*keys: str, **others: object) -> Meta:
     """A list whose items have a key: server-side apply merges them item by item, and no key may occur twice."""
-    return limits(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}, **others)
+    return limits(**{"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys)}, **others)
 
 
 def unique(**others: object) -> Meta:
     """A list of scalars, none of them twice."""
     return limits(**{"x-kubernetes-list-type": "set"}, **others)
+
+
+def atomic_map(**others: object) -> Meta:
+    """A map that is replaced as a whole."""
+    return limits(**{"x-kubernetes-map-type": "atomic"}, **others)
 
 
 def atomic(**others: object) -> Meta:

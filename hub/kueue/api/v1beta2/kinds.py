@@ -66,7 +66,7 @@ KINDS: dict[str, KindInfo] = {
     "Workload": KindInfo(
         type=Workload,
         resource=resources.WORKLOADS,
-        short_names=("wl", "kwl", "kueueworkload"),
+        short_names=("kwl", "kueueworkload", "kueueworkloads"),
         has_status=True,
         columns=(
             Column("Queue", ".spec.queueName", "LocalQueue it was submitted to"),

@@ -10,17 +10,18 @@ from typing import Annotated, Literal
 from hub.kueue.api.core import LabelSelector, Taint, Toleration
 from hub.kueue.api.decoding import Part, limits
 from hub.kueue.api.meta import Condition, ObjectMeta
-from hub.kueue.api.quantity import Quantity
+from hub.kueue.api.quantity import Quantity, Quota
 from hub.kueue.api.v1beta2.fields import (
     AdmissionCheckName,
     Count,
     Int32,
     Int64,
+    NodeLabel,
     Reference,
     StopPolicy,
     Time,
-    TopologyLevel,
     atomic,
+    atomic_map,
     keyed_by,
     unique,
 )
@@ -29,7 +30,7 @@ from hub.kueue.api.v1beta2.fields import (
 
 
 class ResourceFlavorSpec(Part, frozen=True, kw_only=True):
-    node_labels: Annotated[dict[str, str], limits(maxProperties=8)] = {}
+    node_labels: Annotated[dict[str, str], atomic_map(maxProperties=8)] = {}
     #: A pod that goes to this flavor must tolerate these.
     node_taints: Annotated[list[Taint], atomic(maxItems=8)] = []
     #: Added to the pods that are admitted to this flavor.
@@ -45,7 +46,7 @@ class ResourceFlavor(Part, frozen=True, kw_only=True):
 
 
 class Level(Part, frozen=True, kw_only=True):
-    node_label: TopologyLevel
+    node_label: NodeLabel
 
 
 class TopologySpec(Part, frozen=True, kw_only=True):
@@ -64,11 +65,11 @@ class Topology(Part, frozen=True, kw_only=True):
 
 class ResourceQuota(Part, frozen=True, kw_only=True):
     name: str
-    nominal_quota: Quantity
+    nominal_quota: Quota
     #: None: as much as the cohort has.
-    borrowing_limit: Quantity | None = None
+    borrowing_limit: Quota | None = None
     #: None: lends all of it.
-    lending_limit: Quantity | None = None
+    lending_limit: Quota | None = None
 
 
 class FlavorQuotas(Part, frozen=True, kw_only=True):
@@ -80,21 +81,22 @@ class FlavorQuotas(Part, frozen=True, kw_only=True):
 class ResourceGroup(Part, frozen=True, kw_only=True):
     """Resources that a pod set gets from one and the same flavor."""
 
-    covered_resources: Annotated[list[str], unique(minItems=1, maxItems=64)]
+    covered_resources: Annotated[list[str], atomic(minItems=1, maxItems=64)]
     flavors: Annotated[list[FlavorQuotas], keyed_by("name", minItems=1, maxItems=64)]
 
 
 class FairSharing(Part, frozen=True, kw_only=True):
-    weight: Quantity = "1"
+    weight: Quota = 1
 
 
 class AdmissionFairSharingStatus(Part, frozen=True, kw_only=True):
-    consumed_resources: dict[str, Quantity] = {}
-    last_update: Time | None = None
+    consumed_resources: dict[str, Quantity]
+    last_update: Time
 
 
 class FairSharingStatus(Part, frozen=True, kw_only=True):
-    weighted_share: Int64 | None = None
+    #: The largest int64 stands for infinity: weight 0, and borrowing.
+    weighted_share: Int64
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
 
 
@@ -107,7 +109,7 @@ class ResourceUsage(Part, frozen=True, kw_only=True):
 
 class FlavorUsage(Part, frozen=True, kw_only=True):
     name: Reference
-    resources: Annotated[list[ResourceUsage], keyed_by("name", maxItems=64)] = []
+    resources: Annotated[list[ResourceUsage], keyed_by("name", maxItems=64)]
 
 
 # --- ClusterQueue ------------------------------------------------------------------------------------------------------
@@ -138,7 +140,7 @@ class BorrowWithinCohort(Part, frozen=True, kw_only=True):
 class ClusterQueuePreemption(Part, frozen=True, kw_only=True):
     within_cluster_queue: WithinClusterQueue = "Never"
     reclaim_within_cohort: ReclaimWithinCohort = "Never"
-    borrow_within_cohort: BorrowWithinCohort | None = None
+    borrow_within_cohort: Annotated[BorrowWithinCohort, limits(default={})] = BorrowWithinCohort()
 
 
 class AdmissionCheckStrategyRule(Part, frozen=True, kw_only=True):
@@ -148,7 +150,7 @@ class AdmissionCheckStrategyRule(Part, frozen=True, kw_only=True):
 
 
 class AdmissionChecksStrategy(Part, frozen=True, kw_only=True):
-    admission_checks: Annotated[list[AdmissionCheckStrategyRule], keyed_by("name", minItems=1, maxItems=64)] = []
+    admission_checks: Annotated[list[AdmissionCheckStrategyRule], keyed_by("name", minItems=1, maxItems=64)]
 
 
 class AdmissionScope(Part, frozen=True, kw_only=True):

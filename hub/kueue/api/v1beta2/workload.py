@@ -7,6 +7,7 @@ from hub.kueue.api.decoding import Part, limits
 from hub.kueue.api.meta import Condition, ObjectMeta
 from hub.kueue.api.quantity import Quantity
 from hub.kueue.api.v1beta2.fields import (
+    SUBDOMAIN_PATTERN,
     AdmissionCheckName,
     Count,
     Int32,
@@ -40,7 +41,7 @@ class PodSetTopologyRequest(Part, frozen=True, kw_only=True):
     pod_index_label: Annotated[str, limits(maxLength=317)] | None = None
     sub_group_index_label: Annotated[str, limits(maxLength=317)] | None = None
     sub_group_count: Count | None = None
-    pod_set_group_name: Annotated[str, limits(maxLength=63)] | None = None
+    pod_set_group_name: Annotated[str, limits(maxLength=256)] | None = None
     pod_set_slice_required_topology: TopologyLevel | None = None
     pod_set_slice_size: PositiveCount | None = None
     podset_slice_required_topology_constraints: Annotated[
@@ -62,11 +63,11 @@ class PodSet(Part, frozen=True, kw_only=True):
 class PriorityClassRef(Part, frozen=True, kw_only=True):
     group: Literal["kueue.x-k8s.io", "scheduling.k8s.io"]
     kind: Literal["WorkloadPriorityClass", "PriorityClass"]
-    name: Annotated[str, limits(minLength=1, maxLength=253)]
+    name: Annotated[str, limits(minLength=1, maxLength=253, pattern=SUBDOMAIN_PATTERN)]
 
 
 class PreemptionGate(Part, frozen=True, kw_only=True):
-    name: Annotated[str, limits(minLength=1, maxLength=316)]
+    name: Annotated[str, limits(minLength=1, maxLength=63)]
 
 
 class WorkloadSpec(Part, frozen=True, kw_only=True):
@@ -95,7 +96,7 @@ class TopologySliceIndividual(Part, frozen=True, kw_only=True):
 class TopologySliceLevelValues(Part, frozen=True, kw_only=True):
     """Values of one level: the same for every domain of the slice, or one for each."""
 
-    universal: Annotated[str, limits(minLength=1, maxLength=63)] | None = None
+    universal: Annotated[str, limits(maxLength=63)] | None = None
     individual: TopologySliceIndividual | None = None
 
 
@@ -105,7 +106,7 @@ class TopologySlicePodCounts(Part, frozen=True, kw_only=True):
 
 
 class TopologyAssignmentSlice(Part, frozen=True, kw_only=True):
-    domain_count: Annotated[int, limits(format="int32", minimum=1, maximum=100_000)]
+    domain_count: PositiveCount
     values_per_level: Annotated[list[TopologySliceLevelValues], atomic(minItems=1, maxItems=16)]
     pod_counts: TopologySlicePodCounts
 
@@ -113,8 +114,8 @@ class TopologyAssignmentSlice(Part, frozen=True, kw_only=True):
 class TopologyAssignment(Part, frozen=True, kw_only=True):
     """Which topology domains the pods go to; only the host level when that is the lowest one."""
 
-    levels: Annotated[list[TopologyLevel], atomic(minItems=1, maxItems=16)]
-    slices: Annotated[list[TopologyAssignmentSlice], atomic(minItems=1, maxItems=1000)]
+    levels: Annotated[list[Annotated[str, limits(maxLength=317)]], atomic(minItems=1, maxItems=16)]
+    slices: Annotated[list[TopologyAssignmentSlice], atomic(maxItems=1000)]
 
 
 class PodSetAssignment(Part, frozen=True, kw_only=True):
@@ -151,8 +152,8 @@ class PodSetUpdate(Part, frozen=True, kw_only=True):
 class AdmissionCheckState(Part, frozen=True, kw_only=True):
     name: AdmissionCheckName
     state: CheckState
-    last_transition_time: Time = ""
-    message: Annotated[str, limits(maxLength=32_768)] = ""
+    last_transition_time: Time
+    message: Annotated[str, limits(maxLength=32_768)]
     #: After Retry: come back no sooner than this.
     requeue_after_seconds: Count | None = None
     retry_count: Count | None = None
@@ -185,7 +186,7 @@ class EvictionCount(Part, frozen=True, kw_only=True):
 
 
 class SchedulingStats(Part, frozen=True, kw_only=True):
-    evictions: Annotated[list[EvictionCount], atomic(maxItems=256)] = []
+    evictions: Annotated[list[EvictionCount], keyed_by("reason", "underlyingCause", maxItems=256)] = []
 
 
 class UnhealthyNode(Part, frozen=True, kw_only=True):
@@ -195,9 +196,9 @@ class UnhealthyNode(Part, frozen=True, kw_only=True):
 class PreemptionGateState(Part, frozen=True, kw_only=True):
     """A gate of the spec without a state here is closed."""
 
-    name: Annotated[str, limits(minLength=1, maxLength=316)]
+    name: Annotated[str, limits(minLength=1, maxLength=63)]
     position: Literal["Open", "Closed"]
-    last_transition_time: Time = ""
+    last_transition_time: Time
 
 
 class WorkloadStatus(Part, frozen=True, kw_only=True):
