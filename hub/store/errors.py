@@ -91,7 +91,9 @@ def translate(error: Exception, data_dir: Path | None = None) -> StoreError:
         return _named(sqlstate, str(original), data_dir)
     if isinstance(error, asyncpg.PostgresError):
         return _named(error.sqlstate or "", str(error), data_dir)
-    if isinstance(error, OSError | asyncpg.InterfaceError | sqlalchemy_errors.TimeoutError):  # OSError: TimeoutError too
+    if isinstance(
+        error, OSError | asyncpg.InterfaceError | sqlalchemy_errors.TimeoutError
+    ):  # OSError: TimeoutError too
         return Unavailable(f"the database cannot be reached: {type(error).__name__}: {error}")
     return StoreError(f"{type(error).__name__}: {error}")
 

@@ -98,6 +98,7 @@ clusters = Table(
     _words("reason"),
     _words("message"),
     _flag("cordoned"),
+    _flag("draining"),
     _json("labels", "{}"),
     _json("taints", "[]"),
     _words("address"),
@@ -111,6 +112,7 @@ clusters = Table(
     _instant("capacity_at"),
     _instant("last_contact_at"),
     _instant("failing_since"),
+    _instant("grace_since"),
     _instant_set("created_at"),
     _instant("join_expires_at"),
     #: SHA-256 of the one-time join token, hex; empty once it was used.
@@ -275,5 +277,6 @@ changes_floor = Table(
     metadata,
     Column("only", Boolean, primary_key=True, server_default=text("true")),
     Column("xid", Xid8, nullable=False),
+    Column("id", BigInteger, nullable=False),
     CheckConstraint("only", name="one_row"),
 )
