@@ -17,14 +17,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from hub.store.database import Connection, encode
-from hub.store.errors import StoreError
+from hub.store.errors import ChangesPruned
 
 _CAST = "CAST(CAST({} AS text) AS xid8)"
 _AFTER = f"(xid, id) > ({_CAST.format(':xid')}, :id)"
-
-
-class ChangesPruned(StoreError):
-    """Changes after this cursor are gone: take a new cursor with `tail`, then load everything anew."""
 
 
 class Cursor(Struct, frozen=True, order=True):

@@ -6,8 +6,6 @@ saves only the fields that its decision changed, and only if what the other deci
 
 from collections.abc import Mapping, Sequence
 
-import msgspec
-
 from hub.dispatch.clusters import Cluster, ClusterState
 from hub.store import changes, history, rows, tables
 from hub.store.database import Connection, encode
@@ -74,7 +72,8 @@ async def redeem(connection: Connection, *, token_hash: str, certificate_pem: st
     """The cluster that this join token belongs to, locked until the transaction ends; save the joined one with it.
 
     A token works once. The same agent (the same certificate) may use it again, because the answer to its first try may
-    have been lost. Raises NotFound for a token that is unknown, used up or expired."""
+    have been lost. Raises NotFound for a token that is unknown, used up or expired.
+    """
     found = await connection.fetch(
         Cluster,
         f"SELECT {_COLUMNS} FROM clusters WHERE token_hash = :token_hash AND token_hash <> '' AND "
@@ -90,7 +89,8 @@ async def redeem(connection: Connection, *, token_hash: str, certificate_pem: st
 
 async def save_cluster(connection: Connection, before: Cluster, after: Cluster) -> bool:
     """False when state, cordon or drain are no longer as in `before`; then nothing was written. Raises Conflict when the
-    Kubernetes cluster is registered under another name."""
+    Kubernetes cluster is registered under another name.
+    """
     return (await save_clusters(connection, [(before, after)]))[0]
 
 

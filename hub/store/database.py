@@ -40,8 +40,8 @@ _SERVER_SETTINGS = {
     "lock_timeout": "20s",
     "idle_in_transaction_session_timeout": "60s",
 }
-_COMMAND_TIMEOUT_S = 75.0
-_CONNECT_TIMEOUT_S = 10.0
+_COMMAND_TIMEOUT_S = 75
+_CONNECT_TIMEOUT_S = 10
 _LISTEN_CHECK_S = 10.0
 
 
@@ -57,7 +57,8 @@ def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
 
 def encode(value: Any) -> str:
     """JSON for a jsonb parameter. Postgres has no character 0; it becomes U+FFFD, so that one tenant's job status with
-    such a character in it cannot hold up the batch it is in."""
+    such a character in it cannot hold up the batch it is in.
+    """
     plain = msgspec.json.encode(value)
     if b"\\u0000" in plain:
         plain = msgspec.json.encode(_without_nul(msgspec.json.decode(plain)))
@@ -112,7 +113,7 @@ def make_engine(url: str, *, pool_size: int = 10) -> AsyncEngine:
     """An engine on a libpq-style URL (sslmode, several hosts and the like work as asyncpg documents them)."""
     dsn = url.replace("postgresql+asyncpg://", "postgresql://", 1)
 
-    async def connect() -> asyncpg.Connection[Any]:
+    async def connect() -> asyncpg.Connection:
         return await asyncpg.connect(
             dsn, timeout=_CONNECT_TIMEOUT_S, command_timeout=_COMMAND_TIMEOUT_S, server_settings=_SERVER_SETTINGS
         )
@@ -139,7 +140,8 @@ class Database:
     async def open(cls, url: str, *, clock: Clock, pool_size: int = 10, data_dir: Path | None = None) -> "Database":
         """Connect, and bring the schema up to this release. `data_dir`: where an embedded server keeps its files.
 
-        Raises Unavailable (try again) or SchemaTooNew."""
+        Raises Unavailable (try again) or SchemaTooNew.
+        """
         engine = make_engine(url, pool_size=pool_size)
         try:
             await schema.migrate(engine)
@@ -153,7 +155,8 @@ class Database:
         """Commit at the end of the block, roll back when it raises. With `term` the block is a leader's: it raises
         Stale, and nobody can take the lead before it is over, unless the term still is the newest and not run out.
 
-        Unavailable at the commit leaves open whether it happened: writes are guarded, so doing them again is safe."""
+        Unavailable at the commit leaves open whether it happened: writes are guarded, so doing them again is safe.
+        """
         with translated(self._data_dir):
             sql = await self._engine.connect()
         try:
@@ -169,7 +172,8 @@ class Database:
 
     async def listen(self, channel: str, callback: Callable[[str], None]) -> None:
         """Call back with the payload of every notification, and once with "" whenever some may have been missed (after
-        the connection was made, for the first time or again). Callbacks must not await."""
+        the connection was made, for the first time or again). Callbacks must not await.
+        """
         await self._listener.add(channel, callback)
 
     @property
@@ -200,7 +204,7 @@ class _Listener(Loop):
         super().__init__("database listener", clock)
         self._dsn = url.replace("postgresql+asyncpg://", "postgresql://", 1)
         self._callbacks: dict[str, list[Callable[[str], None]]] = {}
-        self._connection: asyncpg.Connection[Any] | None = None
+        self._connection: asyncpg.Connection | None = None
         self._listening: set[str] = set()
         self._task_started = False
 
@@ -214,20 +218,29 @@ class _Listener(Loop):
 
     async def run_once(self) -> None:
         with translated():
-            if self._connection is None or self._connection.is_closed():
-                self._listening.clear()
-                self._connection = await asyncpg.connect(
-                    self._dsn,
-                    timeout=_CONNECT_TIMEOUT_S,
-                    command_timeout=_CONNECT_TIMEOUT_S,
-                    server_settings={"application_name": "multikueue-hub listener"},
-                )
-                self._connection.add_termination_listener(lambda _: self.wake())
-            for channel in self._callbacks.keys() - self._listening:
-                await self._connection.add_listener(channel, self._notified)
-                self._listening.add(channel)
-                self._call(channel, "")
-            await self._connection.execute("SELECT 1")
+            connection = await self._connected()
+            try:
+                for channel in self._callbacks.keys() - self._listening:
+                    await connection.add_listener(channel, self._notified)
+                    self._listening.add(channel)
+                    self._call(channel, "")
+                await connection.execute("SELECT 1")
+            except BaseException:
+                connection.terminate()  # whatever it was, a new connection is the way out
+                raise
+
+    async def _connected(self) -> asyncpg.Connection:
+        if self._connection is None or self._connection.is_closed():
+            self._listening.clear()
+            made = await asyncpg.connect(
+                self._dsn,
+                timeout=_CONNECT_TIMEOUT_S,
+                command_timeout=_CONNECT_TIMEOUT_S,
+                server_settings={"application_name": "multikueue-hub listener"},
+            )
+            made.add_termination_listener(lambda _: self.wake())
+            self._connection = made
+        return self._connection
 
     def _notified(self, _connection: Any, _pid: int, channel: str, payload: Any) -> None:
         self._call(channel, str(payload))

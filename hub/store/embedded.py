@@ -74,7 +74,8 @@ class _Account(Struct, frozen=True):
 
 class EmbeddedPostgres:
     """One server on one data directory. `start`, use `url`, `stop`. Must be started on the thread that lives longest:
-    on Linux the server ends with it."""
+    on Linux the server ends with it.
+    """
 
     def __init__(
         self,
@@ -112,7 +113,8 @@ class EmbeddedPostgres:
     async def start(self) -> None:
         """Return when the server takes connections. However long recovery takes; progress is logged.
 
-        Raises DataDirInUse, DiskFull, or EmbeddedError with the server's own last words."""
+        Raises DataDirInUse, DiskFull, or EmbeddedError with the server's own last words.
+        """
         self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._lock = lock_data_dir(self.data_dir)
         try:
@@ -202,7 +204,8 @@ class EmbeddedPostgres:
     def _reachable(self, folder: Path) -> Iterator[tuple[str, dict[str, Any]]]:
         """A name by which the server's user can open `folder`, and the arguments for its process.
 
-        Within the block only; the child keeps what it inherits."""
+        Within the block only; the child keeps what it inherits.
+        """
         how: dict[str, Any] = {"cwd": "/", "env": {"LC_ALL": "C", "TZ": "UTC"}, "stdin": asyncio.subprocess.DEVNULL}
         how["start_new_session"] = True  # Ctrl-C in a terminal is for the hub, which then stops the server in its turn
         if not self._account.dropped:
@@ -243,7 +246,7 @@ class EmbeddedPostgres:
                 *options,
                 stdout=messages,
                 stderr=messages,
-                preexec_fn=die_with_parent(),  # noqa: PLW1509 - one system call, nothing that takes a lock
+                preexec_fn=die_with_parent(),
                 **how,
             )
         self.pid = self._server.pid
@@ -350,7 +353,7 @@ def _new_run_dir(data_dir: Path, account: _Account) -> Path:
         last = Path(note.read_text().strip())
         if last.name.startswith("multikueue-hub-") and not server_processes(data_dir / "postgres"):
             shutil.rmtree(last, ignore_errors=True)
-    run_dir = Path(tempfile.mkdtemp(prefix="multikueue-hub-", dir="/tmp"))  # noqa: S108 - mkdtemp's folder is ours alone
+    run_dir = Path(tempfile.mkdtemp(prefix="multikueue-hub-", dir="/tmp"))
     os.chown(run_dir, account.user, account.group)
     note.write_text(f"{run_dir}\n")
     return run_dir

@@ -48,6 +48,10 @@ class SchemaTooNew(StoreError):
     """A newer release has changed this database's schema. Run that release, or restore a backup made before it."""
 
 
+class ChangesPruned(StoreError):
+    """Changes after this cursor are gone: take a new cursor with `tail`, then load everything anew."""
+
+
 class EmbeddedError(StoreError):
     """The embedded Postgres could not be started."""
 
@@ -90,7 +94,7 @@ def translate(error: Exception, data_dir: Path | None = None) -> StoreError:
             return Unavailable(f"connection to the database lost: {original}")
         return _named(sqlstate, str(original), data_dir)
     if isinstance(error, asyncpg.PostgresError):
-        return _named(error.sqlstate or "", str(error), data_dir)
+        return _named(getattr(error, "sqlstate", None) or "", str(error), data_dir)
     if isinstance(
         error, OSError | asyncpg.InterfaceError | sqlalchemy_errors.TimeoutError
     ):  # OSError: TimeoutError too

@@ -4,6 +4,7 @@ The order is `seq`, never anybody's clock; `at` is for people. Entries are writt
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -39,7 +40,7 @@ def numbered(entries: Sequence[Entry], now: float) -> str:
     return encode([{"n": n, **_row(entry, now)} for n, entry in enumerate(entries)])
 
 
-def _row(entry: Entry, now: float) -> dict[str, object]:
+def _row(entry: Entry, now: float) -> dict[str, Any]:
     row = {name: getattr(entry, name) for name in COLUMNS.split(", ")}
     return row | {"at": entry.at or now}
 
@@ -77,7 +78,8 @@ async def for_cluster(connection: Connection, name: str, *, limit: int = 1000) -
 
 async def since(connection: Connection, seq: int, *, limit: int = 1000) -> list[Entry]:
     """Entries after `seq`, for reading page by page. Not a feed: a slow transaction's entries may turn up behind it.
-    `changes` is the feed."""
+    `changes` is the feed.
+    """
     return await connection.fetch(
         Entry, "SELECT * FROM history WHERE seq > :seq ORDER BY seq LIMIT :limit", seq=seq, limit=limit
     )

@@ -29,7 +29,8 @@ async def acquire(connection: Connection, name: str, holder: str, ttl_s: float) 
     """Take a lease that nobody has or that ran out, with a new term. None while somebody has it.
 
     Waits for transactions that write under the old term. A holder that asks for its own lease gets a new term too: it may
-    be a new process under an old name."""
+    be a new process under an old name.
+    """
     return await connection.fetch_one(
         Lease,
         f"""
@@ -47,7 +48,8 @@ async def acquire(connection: Connection, name: str, holder: str, ttl_s: float) 
 
 async def renew(connection: Connection, lease: Lease, ttl_s: float) -> Lease | None:
     """The same lease with a later end. None when somebody else took it. One that ran out and that nobody took is still
-    its holder's: nobody else has led meanwhile."""
+    its holder's: nobody else has led meanwhile.
+    """
     return await connection.fetch_one(
         Lease,
         f"UPDATE leases SET expires_at = clock_timestamp() + make_interval(secs => :ttl_s) "

@@ -62,8 +62,8 @@ def _pids() -> list[int]:
 
 def _works_as_postgres_in(pid: int, pg_data: str) -> bool:
     try:
-        program = os.readlink(f"/proc/{pid}/exe").removesuffix(" (deleted)")
-        return program.endswith("/postgres") and os.readlink(f"/proc/{pid}/cwd") == pg_data and _alive(pid)
+        program = Path(f"/proc/{pid}/exe").readlink().name.removesuffix(" (deleted)")
+        return program == "postgres" and str(Path(f"/proc/{pid}/cwd").readlink()) == pg_data and _alive(pid)
     except OSError:  # gone meanwhile, or another user's: a server on our directory runs as the directory's owner
         return False
 
@@ -114,7 +114,8 @@ def _signal(pids: list[int], number: signal.Signals) -> None:
 
 def die_with_parent() -> Callable[[], None] | None:
     """For Popen's preexec_fn on Linux: the kernel shuts the server down when the thread that started it ends, however it
-    ends. It runs after the change of user, which would clear the setting. None elsewhere: see `watchdog`."""
+    ends. It runs after the change of user, which would clear the setting. None elsewhere: see `watchdog`.
+    """
     if _LIBC is None:
         return None
     prctl, parent = _LIBC.prctl, os.getpid()

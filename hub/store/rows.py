@@ -20,7 +20,8 @@ def changed(before: Struct, after: Struct) -> dict[str, Any]:
 def assignments(table: Table, columns: Iterable[str], target: str, changes: str) -> str:
     """`SET` clause that writes what the jsonb `changes` has and leaves every other column as it is in the row `target`.
 
-    Two writers who change different fields of one row so keep each other's work."""
+    Two writers who change different fields of one row so keep each other's work.
+    """
     return ", ".join(
         f"{name} = CASE WHEN {changes} ? '{name}' THEN {_read(table, name, changes)} ELSE {target}.{name} END"
         for name in sorted(columns)

@@ -11,7 +11,6 @@ A schema that this release does not know is refused: an older hub must not write
 import logging
 from pathlib import Path
 
-import migrations
 from alembic import command
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -19,6 +18,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, text
 from sqlalchemy.ext.asyncio import AsyncEngine
 
+import migrations
 from hub.store.errors import SchemaTooNew, translated
 
 log = logging.getLogger(__name__)

@@ -161,7 +161,7 @@ async def list_workloads(connection: Connection, wanted: WorkloadFilter) -> list
 
 
 async def count_workloads(connection: Connection, wanted: WorkloadFilter) -> dict[str, int]:
-    """state -> how many, of all that match, whatever `limit` and `after` say."""
+    """How many per state, of all that match, whatever `limit` and `after` say."""
     where, given = _where(wanted, paged=False)
     found = await connection.rows(f"SELECT state, count(*) AS n FROM workloads WHERE {where} GROUP BY state", **given)
     return {row.state: row.n for row in found}
