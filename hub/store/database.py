@@ -230,17 +230,18 @@ class _Listener(Loop):
                 raise
 
     async def _connected(self) -> asyncpg.Connection:
-        if self._connection is None or self._connection.is_closed():
-            self._listening.clear()
-            made = await asyncpg.connect(
-                self._dsn,
-                timeout=_CONNECT_TIMEOUT_S,
-                command_timeout=_CONNECT_TIMEOUT_S,
-                server_settings={"application_name": "multikueue-hub listener"},
-            )
-            made.add_termination_listener(lambda _: self.wake())
-            self._connection = made
-        return self._connection
+        if self._connection is not None and not self._connection.is_closed():
+            return self._connection
+        self._listening.clear()
+        made = await asyncpg.connect(
+            self._dsn,
+            timeout=_CONNECT_TIMEOUT_S,
+            command_timeout=_CONNECT_TIMEOUT_S,
+            server_settings={"application_name": "multikueue-hub listener"},
+        )
+        made.add_termination_listener(lambda _: self.wake())
+        self._connection = made
+        return made
 
     def _notified(self, _connection: Any, _pid: int, channel: str, payload: Any) -> None:
         self._call(channel, str(payload))

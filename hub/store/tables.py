@@ -275,8 +275,8 @@ changes = Table(
 changes_floor = Table(
     "changes_floor",
     metadata,
-    Column("only", Boolean, primary_key=True, server_default=text("true")),
+    Column("one", Boolean, primary_key=True, server_default=text("true")),
     Column("xid", Xid8, nullable=False),
     Column("id", BigInteger, nullable=False),
-    CheckConstraint("only", name="one_row"),
+    CheckConstraint("one", name="one_row"),
 )

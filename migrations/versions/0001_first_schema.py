@@ -83,7 +83,7 @@ def create_clusters() -> None:
         *instants("created_at", required=True),
         *instants("join_expires_at"),
         *words("token_hash"),
-        sa.CheckConstraint(CLUSTER_STATES, name="clusters_state_known"),
+        sa.CheckConstraint(CLUSTER_STATES, name=op.f("clusters_state_known")),
     )
     op.create_index(
         "clusters_one_registration", "clusters", ["cluster_uid"], unique=True, postgresql_where="cluster_uid <> ''"
@@ -109,10 +109,12 @@ def create_placements() -> None:
         sa.Column("succeeded", sa.Boolean),
         *instants("offered_at", required=True),
         *instants("admitted_at", "running_at", "ended_at"),
-        sa.CheckConstraint(PLACEMENT_STATES, name="placements_state_known"),
-        sa.CheckConstraint("generation >= 1", name="placements_generation_positive"),
-        sa.CheckConstraint("acknowledged BETWEEN 0 AND generation", name="placements_acknowledged_known_generation"),
-        sa.CheckConstraint(f"NOT (released AND {LIVE})", name="placements_live_is_not_released"),
+        sa.CheckConstraint(PLACEMENT_STATES, name=op.f("placements_state_known")),
+        sa.CheckConstraint("generation >= 1", name=op.f("placements_generation_positive")),
+        sa.CheckConstraint(
+            "acknowledged BETWEEN 0 AND generation", name=op.f("placements_acknowledged_known_generation")
+        ),
+        sa.CheckConstraint(f"NOT (released AND {LIVE})", name=op.f("placements_live_is_not_released")),
     )
     op.create_index("placements_one_live", "placements", ["workload_uid"], unique=True, postgresql_where=LIVE)
     op.create_index("placements_unreleased", "placements", ["cluster"], postgresql_where="NOT released")
@@ -124,10 +126,10 @@ def create_placements() -> None:
         sa.Column("amount", sa.BigInteger, nullable=False),
         *words("state", default=False),
         sa.ForeignKeyConstraint(
-            ["placement_id"], ["placements.id"], ondelete="CASCADE", name="ledger_placement_id_fkey"
+            ["placement_id"], ["placements.id"], ondelete="CASCADE", name=op.f("ledger_placement_id_fkey")
         ),
-        sa.CheckConstraint("amount >= 0", name="ledger_amount_not_negative"),
-        sa.CheckConstraint("state IN ('Assumed', 'Confirmed')", name="ledger_state_known"),
+        sa.CheckConstraint("amount >= 0", name=op.f("ledger_amount_not_negative")),
+        sa.CheckConstraint("state IN ('Assumed', 'Confirmed')", name=op.f("ledger_state_known")),
     )
     op.create_index("ledger_cluster", "ledger", ["cluster"])
 
@@ -181,7 +183,7 @@ def create_views() -> None:
         *flags("active"),
         *words("reason"),
         *instants("updated_at", required=True),
-        sa.CheckConstraint("kind IN ('ClusterQueue', 'LocalQueue')", name="queues_kind_known"),
+        sa.CheckConstraint("kind IN ('ClusterQueue', 'LocalQueue')", name=op.f("queues_kind_known")),
     )
 
 
@@ -192,7 +194,7 @@ def create_leases_and_changes() -> None:
         *words("holder", default=False),
         *numbers("term", start=1),
         sa.Column("expires_at", TIMESTAMP(timezone=True), nullable=False),
-        sa.UniqueConstraint("name", "term", name="leases_name_term_key"),
+        sa.UniqueConstraint("name", "term", name=op.f("leases_name_term_key")),
     )
     op.create_table(
         "changes",
@@ -206,10 +208,10 @@ def create_leases_and_changes() -> None:
     op.create_index("changes_at", "changes", ["at"])
     op.create_table(
         "changes_floor",
-        sa.Column("only", sa.Boolean, primary_key=True, server_default=sa.text("true")),
+        sa.Column("one", sa.Boolean, primary_key=True, server_default=sa.text("true")),
         sa.Column("xid", Xid8, nullable=False),
         sa.Column("id", sa.BigInteger, nullable=False),
-        sa.CheckConstraint("only", name="changes_floor_one_row"),
+        sa.CheckConstraint("one", name=op.f("changes_floor_one_row")),
     )
     op.execute("INSERT INTO changes_floor (xid, id) VALUES ('0', 0)")
 
