@@ -1,0 +1,184 @@
+"""The HTTP edge of one cluster: every request comes in here and leaves as an answer, a Status or a cut connection."""
+
+import logging
+import ssl
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from hub.sandbox import discovery
+from hub.sandbox.apiserver import ApiServer
+from hub.sandbox.errors import ApiError, internal, method_not_allowed, no_such_resource
+from hub.sandbox.faults import CutError, Faults
+from hub.sandbox.http_objects import BODY_MAX_BYTES, HANDLERS, Call
+from hub.sandbox.negotiation import JSON, negotiate
+from hub.sandbox.routing import VERBS, Target, parse_path
+from hub.sandbox.served import Served
+
+log = logging.getLogger(__name__)
+
+WRITE_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
+
+
+class Edge:
+    """Serves one ApiServer. `faults` may hold back, refuse or lose anything."""
+
+    def __init__(self, api: ApiServer, faults: Faults) -> None:
+        self.api, self.faults = api, faults
+        self._documents: dict[Any, tuple[int, bytes]] = {}
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        if not self.faults.active:
+            return await self._answer(request)
+        try:
+            await self.faults.gate()
+            response = await self._answer(request)
+        except CutError:
+            return _cut(request)
+        return _cut(request) if self.faults.loses_reply() else response
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._dispatch(request)
+        except ApiError as refusal:
+            return refused(refusal)
+        except (web.HTTPException, CutError):
+            raise
+        except Exception as error:  # a bug here must not look like a network failure to the client
+            log.exception("%s %s failed", request.method, request.path)
+            return refused(internal(f"{type(error).__name__}: {error}"))
+
+    async def _dispatch(self, request: web.Request) -> web.StreamResponse:
+        path = request.path
+        if (target := parse_path(path)) is None:
+            return self._other(request, path)
+        if not target.plural:
+            return self._discovery(request, target)
+        served = self.api.registry.at(target.group, target.version, target.plural)
+        if served is None:
+            raise no_such_resource()
+        verb = VERBS.get((request.method, bool(target.name)))
+        if verb is None or (verb not in served.verbs and not target.subresource):
+            raise method_not_allowed()
+        return await self._resource(request, target, served, verb)
+
+    async def _resource(self, request: web.Request, target: Target, served: Served, verb: str) -> web.StreamResponse:
+        if served.resource.namespaced and not target.namespace and (verb not in ("list", "deletecollection")):
+            raise no_such_resource()
+        if target.subresource and target.subresource not in served.subresources:
+            raise no_such_resource()
+        if self.faults.active and verb in WRITE_VERBS:
+            self.faults.check_write(verb, served)
+        query = request.query if request.query_string else {}
+        call = Call(request, self.api, self.faults, target, served, query)
+        return await HANDLERS[verb](call)
+
+    # --- everything that is not an object ------------------------------------------------------------------------------
+
+    def _discovery(self, request: web.Request, target: Target) -> web.Response:
+        if request.method not in ("GET", "HEAD"):
+            raise method_not_allowed()
+        group, version = target.group, target.version
+        registry, core = self.api.registry, request.path.startswith("/api/") or request.path == "/api"
+        if not version and (core or not group):
+            output = negotiate(request.headers.get("Accept", ""))
+            if output.form == "APIGroupDiscoveryList":
+                return self._aggregated(core)
+            legacy = (
+                (lambda: discovery.api_versions(request.host)) if core else lambda: discovery.api_group_list(registry)
+            )
+            return self._document(("legacy", core, request.host), legacy)
+        if not version:
+            return self._document(("group", group), lambda: discovery.api_group(registry, group))
+        return self._document(
+            ("resources", group, version), lambda: discovery.api_resource_list(registry, group, version)
+        )
+
+    def _aggregated(self, core: bool) -> web.Response:
+        response = self._document(("aggregated", core), lambda: discovery.aggregated(self.api.registry, core=core))
+        response.headers["Content-Type"] = f"{JSON};g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+        return response
+
+    def _document(self, name: Any, make: Callable[[], dict[str, Any] | None]) -> web.Response:
+        """A document that stays the same until the set of served resources changes."""
+        epoch = self.api.registry.epoch
+        known = self._documents.get(name)
+        if known is None or known[0] != epoch:
+            if (document := make()) is None:
+                raise web.HTTPNotFound(text="404 page not found\n")
+            known = self._documents[name] = (epoch, orjson.dumps(document))
+        return web.Response(body=known[1], content_type=JSON)
+
+    def _other(self, request: web.Request, path: str) -> web.Response:
+        if path == "/version":
+            return web.Response(body=orjson.dumps(discovery.version_info()), content_type=JSON)
+        if path.split("/")[1] in ("healthz", "readyz", "livez"):
+            return web.Response(text="ok")
+        raise web.HTTPNotFound(text="404 page not found\n")
+
+
+def _cut(request: web.Request) -> web.Response:
+    """Close the connection; the answer returned goes nowhere."""
+    if request.transport is not None:
+        request.transport.abort()
+    return web.Response(status=500)
+
+
+def refused(refusal: ApiError) -> web.Response:
+    headers = {"Retry-After": str(refusal.retry_after_s)} if refusal.retry_after_s else None
+    return web.Response(body=orjson.dumps(refusal.status()), status=refusal.code, headers=headers, content_type=JSON)
+
+
+def make_app(server: ApiServer, faults: Faults | None = None) -> web.Application:
+    """The whole API of `server`. Further routes may be added: literal paths win over the API's."""
+    app = web.Application(client_max_size=BODY_MAX_BYTES)
+    edge = Edge(server, faults or Faults(server))
+    app.router.add_route("*", "/{path:.*}", edge.handle)
+    app[FAULTS] = edge.faults
+    return app
+
+
+FAULTS = web.AppKey("faults", Faults)
+
+
+class Serving:
+    """A server that listens. `url` and `ca_pem` are what a client needs."""
+
+    def __init__(self, runner: web.AppRunner, url: str, ca_pem: str) -> None:
+        self._runner = runner
+        self.url, self.ca_pem = url, ca_pem
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
+
+    def close_connections(self) -> None:
+        """Cut every open connection, watches included; new ones are welcome."""
+        server = self._runner.server
+        for connection in list(server.connections) if isinstance(server, web.Server) else ():
+            if connection.transport is not None:
+                connection.transport.abort()
+
+    async def close(self) -> None:
+        self.close_connections()
+        await self._runner.cleanup()
+
+
+async def serve(
+    app: web.Application,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    tls: ssl.SSLContext | None = None,
+    ca_pem: str = "",
+) -> Serving:
+    """Listen at `host:port` (0: any free port), with TLS when given a context; `ca_pem` is handed on to clients."""
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
+    await runner.setup()
+    site = web.TCPSite(runner, host, port, ssl_context=tls)
+    await site.start()
+    bound = runner.addresses[0][1]
+    serving = Serving(runner, f"{'https' if tls else 'http'}://{host}:{bound}", ca_pem)
+    app[FAULTS].close_connections = serving.close_connections
+    return serving

@@ -1,0 +1,364 @@
+"""The verbs over HTTP: one request in, one answer out, for every resource alike."""
+
+import asyncio
+import zlib
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from hub.sandbox.apiserver import ApiServer, DeleteOptions, copied
+from hub.sandbox.errors import ApiError, bad_request, method_not_allowed, too_large
+from hub.sandbox.faults import CutError, Faults
+from hub.sandbox.negotiation import (
+    APPLY_PATCH,
+    JSON,
+    JSON_PATCH,
+    MERGE_PATCH,
+    YAML,
+    Output,
+    decode_body,
+    decode_patch,
+    dump_yaml,
+    media_type,
+    negotiate,
+)
+from hub.sandbox.patches import json_patch, merge_patch, strategic_merge_patch
+from hub.sandbox.reading import list_page, list_parameters, whole_number
+from hub.sandbox.rendering import Rendering
+from hub.sandbox.routing import Target
+from hub.sandbox.served import Served
+from hub.sandbox.shapes import builtin_shape
+from hub.sandbox.storage import Document, Key, Stored
+from hub.sandbox.watch import BOOKMARK_S, Watcher, flag, watch_parameters
+from hub.sandbox.writing import Draft, WriteOptions, begin_update
+
+BODY_MAX_BYTES = 3 * 1024 * 1024
+#: Answers above this size are compressed for clients that accept it, as kube-apiserver does.
+GZIP_MIN_BYTES = 128 * 1024
+#: How often a patch is tried again when somebody else wrote in between.
+PATCH_ATTEMPTS = 5
+VALIDATION_LEVELS = ("Ignore", "Warn", "Strict")
+
+
+@dataclass(slots=True)
+class Call:
+    """One request on its way."""
+
+    request: web.Request
+    api: ApiServer
+    faults: Faults
+    target: Target
+    served: Served
+    query: Mapping[str, str]
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def key(self) -> Key:
+        return (self.target.namespace, self.target.name)
+
+    def rendering(self) -> Rendering:
+        output = negotiate(self.request.headers.get("Accept", ""))
+        return Rendering(self.served, output, self.api.clock, self.query.get("includeObject", ""))
+
+    async def body(self) -> Any:
+        return decode_body(await self._read(), self.request.headers.get("Content-Type", ""))
+
+    async def _read(self) -> bytes:
+        try:
+            return await self.request.read()
+        except web.HTTPRequestEntityTooLarge as error:
+            raise too_large(BODY_MAX_BYTES) from error
+
+    async def optional_body(self) -> Document:
+        if not self.request.can_read_body:
+            return {}
+        body = await self._read()
+        found = decode_body(body, self.request.headers.get("Content-Type", "")) if body else {}
+        if not isinstance(found, dict):
+            raise bad_request("the request body must be one JSON object")
+        return found
+
+    async def patch(self) -> tuple[str, Any]:
+        media = media_type(self.request.headers.get("Content-Type", ""))
+        return media, decode_patch(await self._read(), media)
+
+    def write_options(self, *, force: bool = False) -> WriteOptions:
+        """Raises ApiError 400."""
+        level = self.query.get("fieldValidation", "") or "Warn"
+        if level not in VALIDATION_LEVELS:
+            raise bad_request(f"fieldValidation: {level!r} is none of {', '.join(VALIDATION_LEVELS)}")
+        manager = self.query.get("fieldManager", "") or self.request.headers.get("User-Agent", "").partition("/")[0]
+        return WriteOptions(
+            dry_run=is_dry_run(self.query.get("dryRun", "")),
+            field_manager=manager or "unknown",
+            field_validation=level,
+            force=force,
+        )
+
+
+def is_dry_run(text: str) -> bool:
+    """Raises ApiError 400."""
+    if text not in ("", "All"):
+        raise bad_request(f"dryRun: unsupported value {text!r}: supported values: All")
+    return text == "All"
+
+
+# --- answers ---------------------------------------------------------------------------------------------------------
+
+
+def answer(call: Call, body: bytes, code: int = 200, output: Output | None = None) -> web.Response:
+    headers = {"Cache-Control": "no-cache, private"}
+    content_type = JSON
+    if output is not None and output.yaml:
+        body, content_type = dump_yaml(body), YAML
+    elif "pretty" in call.query and call.query["pretty"] in ("1", "true"):
+        body = orjson.dumps(orjson.loads(body), option=orjson.OPT_INDENT_2) + b"\n"
+    if len(body) > GZIP_MIN_BYTES and "gzip" in call.request.headers.get("Accept-Encoding", ""):
+        compressor = zlib.compressobj(1, zlib.DEFLATED, zlib.MAX_WBITS | 16)
+        body = compressor.compress(body) + compressor.flush()
+        headers |= {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    response = web.Response(body=body, status=code, headers=headers, content_type=content_type)
+    for warning in call.warnings:
+        text = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{text}"')
+    return response
+
+
+def answer_object(call: Call, obj: Document, code: int = 200) -> web.Response:
+    """A written object in the form the client accepts."""
+    rendering = call.rendering()
+    stored = call.api.stored(call.served, (obj["metadata"].get("namespace", ""), obj["metadata"].get("name", "")))
+    if stored is None or call.served.read(stored.object) is not obj:
+        stored = Stored(call.key, call.served.store(obj), 0)
+    return answer(call, rendering.one(stored), code, rendering.output)
+
+
+def answer_document(call: Call, document: Document, code: int = 200) -> web.Response:
+    return answer(call, orjson.dumps(document), code, negotiate(call.request.headers.get("Accept", "")))
+
+
+def deleted_status(served: Served, obj: Document) -> Document:
+    meta = obj["metadata"]
+    details = {"name": meta["name"], "group": served.group, "kind": served.plural, "uid": meta["uid"]}
+    shown = {k: v for k, v in details.items() if v}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": shown}
+
+
+# --- reads -----------------------------------------------------------------------------------------------------------
+
+
+async def get(call: Call) -> web.StreamResponse:
+    rendering = call.rendering()
+    stored = call.api.require(call.served, call.key)
+    return answer(call, rendering.one(stored), output=rendering.output)
+
+
+async def list_or_watch(call: Call) -> web.StreamResponse:
+    if call.query and flag(call.query, "watch"):
+        return await watch(call)
+    rendering = call.rendering()
+    parameters = list_parameters(call.served, call.target.namespace, call.query)
+    page = list_page(call.api.collection(call.served), parameters, call.api.storage.version)
+    return answer(call, rendering.page(page), output=rendering.output)
+
+
+async def watch(call: Call) -> web.StreamResponse:
+    selection = list_parameters(call.served, call.target.namespace, call.query)
+    parameters = watch_parameters(selection, call.query)
+    watcher = Watcher(call.api.collection(call.served), parameters, call.rendering())
+    watcher.start(call.api.storage.version)
+    response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
+    response.enable_chunked_encoding()
+    timers = _Timers(watcher, parameters.timeout_s, bookmarks=parameters.bookmarks)
+    try:
+        await response.prepare(call.request)
+        await _pump(call, watcher, response)
+        await response.write_eof()
+    except (ConnectionResetError, CutError):
+        if call.request.transport is not None:
+            call.request.transport.abort()
+    finally:
+        timers.cancel()
+        watcher.stop()
+    return response
+
+
+class _Timers:
+    """End of the watch and bookmarks on the way, as two timers of the event loop."""
+
+    def __init__(self, watcher: Watcher, timeout_s: float, *, bookmarks: bool) -> None:
+        self._watcher, self._loop = watcher, asyncio.get_running_loop()
+        self._end = self._loop.call_later(timeout_s, self._finish, bookmarks)
+        self._bookmark = self._loop.call_later(BOOKMARK_S, self._remind) if bookmarks else None
+
+    def _remind(self) -> None:
+        self._watcher.due_for_bookmark()
+        self._bookmark = self._loop.call_later(BOOKMARK_S, self._remind)
+
+    def _finish(self, bookmarks: bool) -> None:
+        if bookmarks:
+            self._watcher.due_for_bookmark()
+        self._watcher.stop()
+
+    def cancel(self) -> None:
+        self._end.cancel()
+        if self._bookmark is not None:
+            self._bookmark.cancel()
+
+
+async def _pump(call: Call, watcher: Watcher, response: web.StreamResponse) -> None:
+    while True:
+        ended = watcher.ended
+        gathered = await watcher.lines()
+        if call.faults.active:
+            await call.faults.gate()
+        gathered += watcher.bookmark(call.api.storage.version)
+        if gathered:
+            await response.write(gathered)
+        if ended:
+            return
+
+
+# --- writes ----------------------------------------------------------------------------------------------------------
+
+
+async def _finish(call: Call, draft: Draft) -> Document:
+    """Check and commit a draft; dry runs stop before the commit."""
+    obj = call.api.finish(draft)
+    call.warnings.extend(draft.warnings)
+    return obj
+
+
+async def create(call: Call) -> web.StreamResponse:
+    if call.target.name:
+        raise method_not_allowed()
+    body = await call.body()
+    if call.faults.active and isinstance(body, dict):
+        call.faults.mutate(call.served, body)
+    draft = call.api.draft_create(call.served, call.target.namespace, body, call.write_options())
+    obj = await _finish(call, draft)
+    return answer_object(call, obj, 201)
+
+
+async def update(call: Call) -> web.StreamResponse:
+    body = await call.body()
+    options = call.write_options()
+    stored = call.api.require(call.served, call.key)
+    draft = begin_update(call.served, stored, body, call.target.subresource, options)
+    return answer_object(call, await _finish(call, draft))
+
+
+def patched_document(call: Call, media: str, body: Any, old: Document) -> Document:
+    """The whole object that a patch makes of `old`. Raises ApiError."""
+    if media == MERGE_PATCH:
+        if not isinstance(body, dict):
+            raise bad_request("a merge patch must be one JSON object")
+        return copied(merge_patch(old, body))
+    if media == JSON_PATCH:
+        return copied(json_patch(old, body))
+    if call.served.custom:
+        raise ApiError(415, "UnsupportedMediaType", "strategic merge patch is not supported for custom resources", {})
+    return copied(strategic_merge_patch(old, body, builtin_shape(call.served.resource.kind)))
+
+
+async def patch(call: Call) -> web.StreamResponse:
+    media, body = await call.patch()
+    options = call.write_options(force=flag(call.query, "force"))
+    if media == APPLY_PATCH:
+        return await _apply(call, body, options)
+    for attempt in range(PATCH_ATTEMPTS):
+        stored = call.api.require(call.served, call.key)
+        new = patched_document(call, media, body, call.served.read(stored.object))
+        try:
+            draft = begin_update(call.served, stored, new, call.target.subresource, options)
+            return answer_object(call, await _finish(call, draft))
+        except ApiError as refusal:
+            if refusal.reason != "Conflict" or attempt == PATCH_ATTEMPTS - 1 or _names_version(body):
+                raise
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _names_version(body: Any) -> bool:
+    return isinstance(body, dict) and bool((body.get("metadata") or {}).get("resourceVersion"))
+
+
+async def _apply(call: Call, body: Any, options: WriteOptions) -> web.StreamResponse:
+    """Server-side apply: create the object, or merge into it what the applier says."""
+    if not call.query.get("fieldManager"):
+        raise bad_request(
+            "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
+        )
+    if not isinstance(body, dict):
+        raise bad_request("an apply configuration must be one object")
+    body.setdefault("metadata", {}).setdefault("name", call.target.name)
+    if (stored := call.api.stored(call.served, call.key)) is None:
+        draft = call.api.draft_create(call.served, call.target.namespace, body, options)
+        return answer_object(call, await _finish(call, draft), 201)
+    new = copied(merge_patch(call.served.read(stored.object), body))
+    draft = begin_update(call.served, stored, new, call.target.subresource, options)
+    return answer_object(call, await _finish(call, draft))
+
+
+# --- deletes ---------------------------------------------------------------------------------------------------------
+
+
+def _propagation(body: Document, query: Mapping[str, str]) -> str | None:
+    policy = body.get("propagationPolicy") or query.get("propagationPolicy") or None
+    orphan = body.get("orphanDependents", query.get("orphanDependents"))
+    if policy is None and orphan is not None:
+        policy = "Orphan" if orphan in (True, "true") else "Background"
+    if policy not in (None, "Background", "Foreground", "Orphan"):
+        raise bad_request(f"propagationPolicy: {policy!r} is none of Background, Foreground, Orphan")
+    return policy
+
+
+async def delete_options(call: Call) -> DeleteOptions:
+    """From the body and, where the body is silent, from the query. Raises ApiError 400."""
+    body = await call.optional_body()
+    grace = body.get("gracePeriodSeconds")
+    if grace is None and call.query.get("gracePeriodSeconds"):
+        grace = whole_number(call.query, "gracePeriodSeconds")
+    preconditions = body.get("preconditions") or {}
+    dry_run = ",".join(body.get("dryRun") or ()) or call.query.get("dryRun", "")
+    return DeleteOptions(
+        propagation=_propagation(body, call.query),
+        grace_s=grace,
+        uid=preconditions.get("uid"),
+        resource_version=preconditions.get("resourceVersion"),
+        dry_run=is_dry_run(dry_run),
+    )
+
+
+async def delete(call: Call) -> web.StreamResponse:
+    options = await delete_options(call)
+    obj, gone = call.api.delete_served(call.served, call.key, options)
+    if gone and not call.served.returns_deleted:
+        return answer_document(call, deleted_status(call.served, obj))
+    return answer_object(call, obj)
+
+
+async def delete_collection(call: Call) -> web.StreamResponse:
+    options = await delete_options(call)
+    parameters = list_parameters(call.served, call.target.namespace, call.query)
+    page = list_page(call.api.collection(call.served), parameters, call.api.storage.version)
+    for stored in page.items:
+        if call.api.stored(call.served, stored.key) is not None:
+            call.api.delete_served(call.served, stored.key, options)
+    rendering = call.rendering()
+    return answer(call, rendering.page(page), output=rendering.output)
+
+
+Handler = Callable[[Call], Awaitable[web.StreamResponse]]
+
+HANDLERS: dict[str, Handler] = {
+    "get": get,
+    "list": list_or_watch,
+    "create": create,
+    "update": update,
+    "patch": patch,
+    "delete": delete,
+    "deletecollection": delete_collection,
+}

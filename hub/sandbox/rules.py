@@ -1,0 +1,206 @@
+"""What is special about each built-in kind: a literal table from collection to its rules."""
+
+import base64
+import binascii
+from collections.abc import Iterator
+from typing import Any
+
+from hub.sandbox.errors import FieldError, forbidden_field, invalid_value, required
+from hub.sandbox.events import default_event
+from hub.sandbox.rules_jobs import JOB_RULES
+from hub.sandbox.rules_pods import POD_RULES, default_template, validate_pod_spec
+from hub.sandbox.served import Rules
+
+Document = dict[str, Any]
+
+
+# --- namespaces and nodes --------------------------------------------------------------------------------------------
+
+
+def _prepare_namespace(draft: Document) -> None:
+    draft["spec"] = {"finalizers": ["kubernetes"]}
+    draft["status"] = {"phase": "Active"}
+
+
+def _default_namespace(draft: Document) -> None:
+    meta = draft["metadata"]
+    if name := meta.get("name"):
+        meta["labels"] = {**(meta.get("labels") or {}), "kubernetes.io/metadata.name": name}
+
+
+def _keep_spec(draft: Document, old: Document) -> None:
+    """Only the finalize subresource may change the spec of a namespace."""
+    draft["spec"] = old.get("spec", {})
+
+
+# --- configuration ---------------------------------------------------------------------------------------------------
+
+
+def _fold_string_data(draft: Document) -> None:
+    """`stringData` is write-only: it goes, encoded, into `data`."""
+    for name, text in (draft.pop("stringData", None) or {}).items():
+        draft.setdefault("data", {})[name] = base64.b64encode(text.encode()).decode()
+    draft.setdefault("type", "Opaque")
+
+
+def _validate_secret(draft: Document) -> list[FieldError]:
+    return [
+        invalid_value(f"data[{name}]", "<redacted>", "must be base64 text")
+        for name, text in (draft.get("data") or {}).items()
+        if not _is_base64(text)
+    ]
+
+
+def _is_base64(text: Any) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except (binascii.Error, TypeError, ValueError):
+        return False
+    return True
+
+
+def _immutable_when_marked(draft: Document, old: Document) -> list[FieldError]:
+    """ConfigMaps and Secrets with `immutable: true` keep their data."""
+    if not old.get("immutable"):
+        return []
+    wrong = [
+        forbidden_field(f, "field is immutable when `immutable` is set")
+        for f in ("data", "binaryData")
+        if draft.get(f) != old.get(f)
+    ]
+    if not draft.get("immutable"):
+        wrong.append(forbidden_field("immutable", "field is immutable when `immutable` is set"))
+    return wrong
+
+
+def _secret_update(draft: Document, old: Document) -> list[FieldError]:
+    wrong = _immutable_when_marked(draft, old)
+    if draft.get("type") != old.get("type"):
+        wrong.append(invalid_value("type", draft.get("type"), "field is immutable"))
+    return wrong
+
+
+# --- scheduling and access -------------------------------------------------------------------------------------------
+
+
+def _default_priority_class(draft: Document) -> None:
+    draft.setdefault("value", 0)
+    draft.setdefault("preemptionPolicy", "PreemptLowerPriority")
+
+
+def _validate_priority_class(draft: Document) -> list[FieldError]:
+    if draft["value"] > 1_000_000_000 and not draft["metadata"].get("name", "").startswith("system-"):
+        return [forbidden_field("value", "maximum allowed value of a user defined priority is 1000000000")]
+    return []
+
+
+def _priority_class_update(draft: Document, old: Document) -> list[FieldError]:
+    fixed = ("value", "preemptionPolicy")
+    return [
+        forbidden_field(name, "may not be changed in an update.") for name in fixed if draft.get(name) != old.get(name)
+    ]
+
+
+def _default_binding(draft: Document) -> None:
+    draft.setdefault("subjects", [])
+    role = draft.get("roleRef") or {}
+    role.setdefault("apiGroup", "rbac.authorization.k8s.io")
+    draft["roleRef"] = role
+    for subject in draft["subjects"] or ():
+        if subject.get("kind") in ("User", "Group"):
+            subject.setdefault("apiGroup", "rbac.authorization.k8s.io")
+
+
+def _validate_binding(draft: Document) -> list[FieldError]:
+    role = draft["roleRef"]
+    return [required(f"roleRef.{name}") for name in ("kind", "name") if not role.get(name)]
+
+
+def _binding_update(draft: Document, old: Document) -> list[FieldError]:
+    if draft.get("roleRef") != old.get("roleRef"):
+        return [invalid_value("roleRef", draft.get("roleRef"), "cannot change roleRef")]
+    return []
+
+
+# --- workloads that nothing here runs, but whose objects must look right --------------------------------------------
+
+
+def _default_workload(draft: Document) -> None:
+    spec = draft.setdefault("spec", {})
+    spec.setdefault("replicas", 1)
+    default_template(spec.get("template"))
+
+
+def _default_deployment(draft: Document) -> None:
+    _default_workload(draft)
+    spec = draft["spec"]
+    spec.setdefault("revisionHistoryLimit", 10)
+    spec.setdefault("progressDeadlineSeconds", 600)
+    spec.setdefault(
+        "strategy", {"type": "RollingUpdate", "rollingUpdate": {"maxSurge": "25%", "maxUnavailable": "25%"}}
+    )
+
+
+def _validate_workload(draft: Document) -> list[FieldError]:
+    spec = draft["spec"]
+    wrong = list(_selector_errors(spec))
+    template = spec.get("template") or {}
+    return wrong + validate_pod_spec(template.get("spec") or {}, "spec.template.spec", restart=("Always",))
+
+
+def _selector_errors(spec: Document) -> Iterator[FieldError]:
+    if not (selector := spec.get("selector")):
+        yield required("spec.selector")
+        return
+    labels = ((spec.get("template") or {}).get("metadata") or {}).get("labels") or {}
+    if any(labels.get(k) != v for k, v in (selector.get("matchLabels") or {}).items()):
+        yield invalid_value("spec.template.metadata.labels", labels, "`selector` does not match template `labels`")
+
+
+def _workload_update(draft: Document, old: Document) -> list[FieldError]:
+    if draft["spec"].get("selector") != old["spec"].get("selector"):
+        return [invalid_value("spec.selector", draft["spec"].get("selector"), "field is immutable")]
+    return []
+
+
+def _default_service(draft: Document) -> None:
+    spec = draft.setdefault("spec", {})
+    spec.setdefault("type", "ClusterIP")
+    spec.setdefault("sessionAffinity", "None")
+    for port in spec.get("ports") or ():
+        port.setdefault("protocol", "TCP")
+        port.setdefault("targetPort", port.get("port"))
+
+
+def _default_cron_job(draft: Document) -> None:
+    spec = draft.setdefault("spec", {})
+    spec.setdefault("concurrencyPolicy", "Allow")
+    spec.setdefault("suspend", False)
+    spec.setdefault("successfulJobsHistoryLimit", 3)
+    spec.setdefault("failedJobsHistoryLimit", 1)
+
+
+WORKLOAD = Rules(default=_default_workload, validate=_validate_workload, validate_update=_workload_update)
+BINDING = Rules(default=_default_binding, validate=_validate_binding, validate_update=_binding_update)
+
+RULES: dict[str, Rules] = {
+    "namespaces": Rules(default=_default_namespace, prepare_create=_prepare_namespace, prepare_update=_keep_spec),
+    "nodes": Rules(status_on_create=True),
+    "pods": POD_RULES,
+    "events": Rules(default=default_event),
+    "configmaps": Rules(validate_update=_immutable_when_marked),
+    "secrets": Rules(default=_fold_string_data, validate=_validate_secret, validate_update=_secret_update),
+    "services": Rules(default=_default_service),
+    "jobs.batch": JOB_RULES,
+    "cronjobs.batch": Rules(default=_default_cron_job),
+    "deployments.apps": Rules(
+        default=_default_deployment, validate=_validate_workload, validate_update=_workload_update
+    ),
+    "replicasets.apps": WORKLOAD,
+    "statefulsets.apps": WORKLOAD,
+    "priorityclasses.scheduling.k8s.io": Rules(
+        default=_default_priority_class, validate=_validate_priority_class, validate_update=_priority_class_update
+    ),
+    "rolebindings.rbac.authorization.k8s.io": BINDING,
+    "clusterrolebindings.rbac.authorization.k8s.io": BINDING,
+}
