@@ -73,6 +73,8 @@ class PodSetFlavors(Message, frozen=True, kw_only=True):
     name: str
     count: int
     flavors: dict[str, str]
+    #: What one pod takes from a node, in engine units. From the hub only.
+    per_pod: dict[str, int] = {}
 
 
 class Intent(Message, frozen=True, kw_only=True):
@@ -174,7 +176,7 @@ class Amount(Message, frozen=True, kw_only=True):
 
 
 class Hole(Message, frozen=True, kw_only=True):
-    """So many nodes have exactly this much free."""
+    """So many nodes with exactly this much: free in `holes`, at all in `shapes`."""
 
     free: dict[str, int]
     nodes: int = 1
@@ -186,6 +188,8 @@ class FlavorCapacity(Message, frozen=True, kw_only=True):
     resources: dict[str, Amount] = {}
     #: Free room node by node, equal nodes folded, largest first. Bounded; the smallest are left out first.
     holes: list[Hole] = []
+    #: Every node of the flavor as it would be empty, ready or not, cordoned or not: tells "never" from "not now".
+    shapes: list[Hole] = []
     nodes: int = 0
     nodes_ready: int = 0
 

@@ -261,3 +261,6 @@ LOST_POLICY = _OURS + "lost-policy"  # also on ClusterQueues and Workloads of th
 ATTEMPT = _OURS + "attempt"
 PREVIOUS_CLUSTER = _OURS + "previous-cluster"
 CHECKPOINT = _OURS + "checkpoint"
+
+# Annotation of jobs and Workloads of the management cluster: clusters that it may go to, separated by commas.
+CLUSTERS = _OURS + "clusters"
