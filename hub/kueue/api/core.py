@@ -15,37 +15,45 @@ ResourceList = dict[str, RawQuantity]
 # --- selectors, taints -------------------------------------------------------------------------------------------------
 
 
+_ATOMIC = limits(**{"x-kubernetes-list-type": "atomic"})
+_AtomicTexts = Annotated[list[str], _ATOMIC]
+
+
 class SelectorRequirement(Part, frozen=True, kw_only=True):
     """Of labels: In, NotIn, Exists, DoesNotExist; of nodes also Gt and Lt."""
 
     key: str
     operator: str
-    values: list[str] = []
+    values: _AtomicTexts = []
 
 
 class LabelSelector(Part, frozen=True, kw_only=True):
     """Selects everything when empty. A selector that is absent selects nothing; that is for `selects` to know."""
 
     match_labels: dict[str, str] = {}
-    match_expressions: list[SelectorRequirement] = []
+    match_expressions: Annotated[list[SelectorRequirement], _ATOMIC] = []
+
+
+_Key = Annotated[str, limits(maxLength=317)]
+_Value = Annotated[str, limits(maxLength=63)]
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 class Taint(Part, frozen=True, kw_only=True):
-    key: str
-    value: str = ""
-    #: NoSchedule, PreferNoSchedule or NoExecute.
-    effect: str
+    key: _Key
+    value: _Value = ""
+    effect: Annotated[str, limits(enum=[*EFFECTS])]
     time_added: Annotated[str, limits(format="date-time")] | None = None
 
 
 class Toleration(Part, frozen=True, kw_only=True):
     #: Empty, with the operator Exists: every taint.
-    key: str = ""
-    #: Equal, the default, or Exists.
-    operator: str = ""
-    value: str = ""
+    key: _Key = ""
+    #: Equal is the default.
+    operator: Annotated[str, limits(enum=["", "Equal", "Exists"])] = ""
+    value: _Value = ""
     #: Empty: every effect.
-    effect: str = ""
+    effect: Annotated[str, limits(enum=["", *EFFECTS])] = ""
     toleration_seconds: Annotated[int, limits(format="int64")] | None = None
 
 

@@ -21,7 +21,8 @@ PATTERN = (
 RawQuantity = str | int | float
 #: In the fields of our own kinds.
 Quantity = Annotated[str | int, limits(**{"x-kubernetes-int-or-string": True, "pattern": PATTERN})]
-#: Likewise, where less than nothing makes no sense.
+#: Likewise, where less than nothing makes no sense. A pattern says so, because what CEL costs on a field that may be a
+#: number or a text is beyond what API servers allow.
 Quota = Annotated[
     str | int,
     limits(**{"x-kubernetes-int-or-string": True, "pattern": PATTERN.replace(r"(\+|-)?", r"\+?", 1), "minimum": 0}),

@@ -49,6 +49,8 @@ class MultiKueueConfigSpec(Part, frozen=True, kw_only=True):
 
 
 class MultiKueueConfig(Part, frozen=True, kw_only=True):
+    """Worker clusters that a check may send workloads to."""
+
     metadata: ObjectMeta
     spec: MultiKueueConfigSpec
 
@@ -118,5 +120,7 @@ class ProvisioningRequestConfigSpec(Part, frozen=True, kw_only=True):
 
 
 class ProvisioningRequestConfig(Part, frozen=True, kw_only=True):
+    """How an autoscaler is asked for room."""
+
     metadata: ObjectMeta
     spec: ProvisioningRequestConfigSpec

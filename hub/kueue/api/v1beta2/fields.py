@@ -14,12 +14,12 @@ Reference = Annotated[str, limits(maxLength=253, pattern=SUBDOMAIN_PATTERN)]
 PodSetName = Annotated[str, limits(maxLength=63, pattern=rf"^{DNS_LABEL}$")]
 AdmissionCheckName = Annotated[str, limits(minLength=1, maxLength=316)]
 #: Name of a MultiKueueCluster, as lists of workers hold it.
-WorkerName = Annotated[str, limits(minLength=1, maxLength=256)]
+WorkerName = Annotated[str, limits(maxLength=256)]
 QUALIFIED_NAME_PATTERN = rf"^({DNS_LABEL}(\.{DNS_LABEL})*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])$"
 #: A node label that names a level of a topology.
 NodeLabel = Annotated[str, limits(minLength=1, maxLength=316, pattern=QUALIFIED_NAME_PATTERN)]
 #: A level that a pod set asks for.
-TopologyLevel = Annotated[str, limits(minLength=1, maxLength=63)]
+TopologyLevel = Annotated[str, limits(maxLength=63)]
 #: RFC 3339.
 Time = Annotated[str, limits(format="date-time")]
 Int32 = Annotated[int, limits(format="int32")]

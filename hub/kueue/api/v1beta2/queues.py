@@ -66,9 +66,9 @@ class Topology(Part, frozen=True, kw_only=True):
 class ResourceQuota(Part, frozen=True, kw_only=True):
     name: str
     nominal_quota: Quota
-    #: None: as much as the cohort has.
+    #: Absent: as much as the cohort has.
     borrowing_limit: Quota | None = None
-    #: None: lends all of it.
+    #: Absent: lends all of it.
     lending_limit: Quota | None = None
 
 
@@ -97,13 +97,17 @@ class AdmissionFairSharingStatus(Part, frozen=True, kw_only=True):
 class FairSharingStatus(Part, frozen=True, kw_only=True):
     #: The largest int64 stands for infinity: weight 0, and borrowing.
     weighted_share: Int64
+
+
+class LocalQueueFairSharingStatus(Part, frozen=True, kw_only=True):
+    weighted_share: Int64
     admission_fair_sharing_status: AdmissionFairSharingStatus | None = None
 
 
 class ResourceUsage(Part, frozen=True, kw_only=True):
     name: str
     total: Quantity | None = None
-    #: The part of `total` above the nominal quota.
+    #: The part of total above the nominal quota.
     borrowed: Quantity | None = None
 
 
@@ -127,7 +131,7 @@ MigrationMode = Literal["TryPreferredFlavors", "RetainFirstAdmission"]
 class FlavorFungibility(Part, frozen=True, kw_only=True):
     when_can_borrow: FungibilityPolicy = "MayStopSearch"
     when_can_preempt: FungibilityPolicy = "TryNextFlavor"
-    #: None means BorrowingOverPreemption.
+    #: Absent means BorrowingOverPreemption.
     preference: FungibilityPreference | None = None
 
 
@@ -174,8 +178,8 @@ class ClusterQueueSpec(Part, frozen=True, kw_only=True):
     resource_groups: Annotated[list[ResourceGroup], atomic(maxItems=16)] = []
     cohort_name: Reference = ""
     queueing_strategy: QueueingStrategy = "BestEffortFIFO"
-    #: None selects no namespace, an empty selector all of them.
-    namespace_selector: LabelSelector | None = None
+    #: Absent selects no namespace, empty selects all of them.
+    namespace_selector: Annotated[LabelSelector, atomic_map()] | None = None
     flavor_fungibility: Annotated[FlavorFungibility, limits(default={})] = FlavorFungibility()
     preemption: Annotated[ClusterQueuePreemption, limits(default={})] = ClusterQueuePreemption()
     admission_checks_strategy: AdmissionChecksStrategy | None = None
@@ -191,7 +195,7 @@ class ClusterQueueStatus(Part, frozen=True, kw_only=True):
     flavors_reservation: Annotated[list[FlavorUsage], keyed_by("name", maxItems=64)] = []
     #: Counts only admitted ones.
     flavors_usage: Annotated[list[FlavorUsage], keyed_by("name", maxItems=64)] = []
-    #: Counters are None as long as nobody has counted; a 0 is written.
+    # Counters are None as long as nobody has counted; a 0 is written.
     pending_workloads: Count | None = None
     reserving_workloads: Count | None = None
     admitted_workloads: Count | None = None
@@ -222,7 +226,7 @@ class LocalQueueStatus(Part, frozen=True, kw_only=True):
     admitted_workloads: Count | None = None
     flavors_reservation: Annotated[list[FlavorUsage], keyed_by("name", maxItems=64)] = []
     flavors_usage: Annotated[list[FlavorUsage], keyed_by("name", maxItems=64)] = []
-    fair_sharing: FairSharingStatus | None = None
+    fair_sharing: LocalQueueFairSharingStatus | None = None
 
 
 class LocalQueue(Part, frozen=True, kw_only=True):

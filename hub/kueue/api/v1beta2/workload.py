@@ -28,12 +28,12 @@ GATES_MAX = 8
 
 
 class PodsetSliceRequiredTopologyConstraint(Part, frozen=True, kw_only=True):
-    topology: TopologyLevel
+    topology: Annotated[str, limits(minLength=1, maxLength=63)]
     size: PositiveCount
 
 
 class PodSetTopologyRequest(Part, frozen=True, kw_only=True):
-    """At most one of `required`, `preferred` and `unconstrained` is set."""
+    """Where the pods must be together. At most one of required, preferred and unconstrained is set."""
 
     required: TopologyLevel | None = None
     preferred: TopologyLevel | None = None
@@ -50,12 +50,14 @@ class PodSetTopologyRequest(Part, frozen=True, kw_only=True):
 
 
 class PodSet(Part, frozen=True, kw_only=True):
-    """Pods that are alike. `core.pod_template(pod_set.template)` reads the template."""
+    """Pods that are alike."""
+
+    # core.pod_template(pod_set.template) reads the template.
 
     name: PodSetName = "main"
     template: RawPodTemplate
     count: Count = 1
-    #: Fewer than `count`, but not less than this, may be admitted.
+    #: Fewer than count, but not less than this, may be admitted.
     min_count: PositiveCount | None = None
     topology_request: PodSetTopologyRequest | None = None
 
@@ -175,7 +177,7 @@ class ReclaimablePod(Part, frozen=True, kw_only=True):
 class PodSetRequest(Part, frozen=True, kw_only=True):
     """What the scheduler thinks a pending pod set needs, all pods together."""
 
-    name: PodSetName = "main"
+    name: PodSetName
     resources: dict[str, Quantity] = {}
 
 
@@ -190,7 +192,7 @@ class SchedulingStats(Part, frozen=True, kw_only=True):
 
 
 class UnhealthyNode(Part, frozen=True, kw_only=True):
-    name: Annotated[str, limits(minLength=1, maxLength=253)]
+    name: Annotated[str, limits(maxLength=253)]
 
 
 class PreemptionGateState(Part, frozen=True, kw_only=True):
@@ -210,7 +212,7 @@ class WorkloadStatus(Part, frozen=True, kw_only=True):
     resource_requests: Annotated[list[PodSetRequest], keyed_by("name", maxItems=PODSETS_MAX)] = []
     accumulated_past_execution_time_seconds: Count | None = None
     scheduling_stats: SchedulingStats | None = None
-    #: MultiKueue: clusters that may try it; empty once `cluster_name` says which one does.
+    #: MultiKueue: clusters that may try it; empty once clusterName says which one does.
     nominated_cluster_names: Annotated[list[WorkerName], atomic(maxItems=20)] = []
     cluster_name: WorkerName | None = None
     unhealthy_nodes: Annotated[list[UnhealthyNode], keyed_by("name", maxItems=8)] = []
@@ -218,6 +220,8 @@ class WorkloadStatus(Part, frozen=True, kw_only=True):
 
 
 class Workload(Part, frozen=True, kw_only=True):
+    """One job, or one unit of one, that is admitted as a whole."""
+
     metadata: ObjectMeta
     spec: WorkloadSpec = WorkloadSpec()
     status: WorkloadStatus = WorkloadStatus()
