@@ -5,7 +5,7 @@ from typing import Any
 
 import orjson
 
-from hub.sandbox import job_rules as rules
+from hub.sandbox import job_policies as rules
 
 Manifest = Mapping[str, Any]
 

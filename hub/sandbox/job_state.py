@@ -9,7 +9,7 @@ from typing import Any
 from msgspec import Struct
 
 from hub.kueue.api.meta import Instant, parse_time
-from hub.sandbox import job_rules as rules
+from hub.sandbox import job_policies as rules
 from hub.sandbox.job_pods import is_tracked
 
 Manifest = Mapping[str, Any]

@@ -18,7 +18,7 @@ from msgspec import Struct
 
 from hub.kueue.api.meta import Instant, ObjectKey, format_time, key_of, parse_time
 from hub.kueue.operations import EventType
-from hub.sandbox import job_rules as rules
+from hub.sandbox import job_policies as rules
 from hub.sandbox.job_pods import is_tracked, pod_of
 from hub.sandbox.job_state import Backoff, JobPace, JobState, condition
 
