@@ -44,6 +44,8 @@ DATABASE = "postgres"
 _SOCKET_PORT = 5432  # only part of the socket's file name unless a TCP port is asked for
 _READY_POLL_S = 0.02
 _PROGRESS_S = 5.0
+#: For a launch under way to notice that it is not wanted any more. The server itself gets all the time it needs.
+_STOP_GRACE_S = 30.0
 _LOG_BYTES_MAX = 10 * 1024 * 1024
 _DISK_FULL = "No space left on device"
 
@@ -115,7 +117,8 @@ class EmbeddedPostgres:
 
         Raises DataDirInUse, DiskFull, or EmbeddedError with the server's own last words.
         """
-        self.data_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        by_descriptor = LINUX or os.getuid() != 0
+        self.data_dir.mkdir(mode=0o700 if by_descriptor else 0o711, parents=True, exist_ok=True)
         self._lock = lock_data_dir(self.data_dir)
         try:
             await self._prepare()
@@ -130,12 +133,17 @@ class EmbeddedPostgres:
     async def stop(self) -> None:
         """Shut the server down as Postgres' fast mode does, and let the next hub in."""
         self._stopping = True
+        self._shut_down()  # which ends the wait of the supervision
+        await self._loop.stop(grace_s=_STOP_GRACE_S)
         await self._end()
-        await self._loop.stop()
 
-    async def _end(self) -> None:
+    def _shut_down(self) -> None:
         if self._server is not None and self._server.returncode is None:
             self._server.send_signal(signal.SIGINT)
+
+    async def _end(self) -> None:
+        self._shut_down()
+        if self._server is not None:
             await self._server.wait()
         await self._drop_watchdog()
         if self._run_dir is not None:
@@ -167,7 +175,8 @@ class EmbeddedPostgres:
 
     def _check_major(self) -> None:
         """A server starts only on a directory of its own major version."""
-        wheel = (self._programs.parent / "share" / "postgres.bki").open().readline().split()[-1]
+        with (self._programs.parent / "share" / "postgres.bki").open() as catalog:
+            wheel = catalog.readline().split()[-1]  # the first line reads "# PostgreSQL 18"
         found = (self.pg_data / "PG_VERSION").read_text().strip()
         if wheel != found:
             raise EmbeddedError(
@@ -261,7 +270,7 @@ class EmbeddedPostgres:
 
     async def _wait_until_ready(self, server: asyncio.subprocess.Process) -> None:
         waited_s = 0.0
-        while server.returncode is None:
+        while server.returncode is None and not self._stopping:
             found = read_pid_file(self.pg_data)
             if found is not None and (found.pid, found.status) == (server.pid, "ready"):
                 return
@@ -269,6 +278,8 @@ class EmbeddedPostgres:
             before, waited_s = waited_s, waited_s + _READY_POLL_S
             if waited_s // _PROGRESS_S > before // _PROGRESS_S:
                 log.info("Postgres is not ready after %.0f s, its last words: %s", waited_s, self.last_words(1))
+        if self._stopping:
+            return
         raise self._failure(f"Postgres ended at once with status {server.returncode}", self.last_words(6))
 
     def last_words(self, lines: int) -> str:

@@ -88,8 +88,10 @@ async def since(connection: Connection, seq: int, *, limit: int = 1000) -> list[
 async def prune(connection: Connection, before: float) -> int:
     """Drop entries older than `before` (hub's clock) of workloads that have no unreleased placement; how many."""
     await connection.execute("SET LOCAL multikueue_hub.history_retention = 'on'")
-    return await connection.execute(
+    gone = await connection.execute(
         "DELETE FROM history h WHERE at < :before AND NOT EXISTS ("
         "SELECT FROM placements p WHERE p.namespace = h.namespace AND p.workload = h.workload AND NOT p.released)",
         before=before,
     )
+    await connection.execute("SET LOCAL multikueue_hub.history_retention = 'off'")
+    return gone

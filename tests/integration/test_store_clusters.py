@@ -87,8 +87,3 @@ async def test_state_changes_are_told_and_a_removed_cluster_can_be_forgotten(dat
         ("Removed", "by alice"),
         ("Deleted", "nothing of ours is left there"),
     ]
-
-
-def test_every_field_of_a_cluster_has_a_column_or_a_reason():
-    columns = {column.name for column in clusters.tables.clusters.columns}
-    assert set(Cluster.__struct_fields__) - columns == clusters.IN_MEMORY
