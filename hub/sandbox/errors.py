@@ -58,7 +58,7 @@ def _details(
 
 
 def _shown(value: Any) -> str:
-    return json.dumps(value)
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False)
 
 
 def required(field: str, detail: str = "") -> FieldError:
