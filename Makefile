@@ -73,6 +73,11 @@ integration: $(VENV)/dev.stamp $(TOOLS)/kubectl
 e2e: $(VENV)/dev.stamp $(TOOLS)/kubectl
 	$(PYTEST) tests/e2e
 
+.PHONY: conformance
+VECTORS ?= tests/conformance/vectors
+conformance: $(VENV)/dev.stamp ## replay recorded decisions of Kueue; VECTORS=dir takes another folder
+	@$(PY) -m tests.conformance --vectors $(VECTORS)
+
 .PHONY: crds bench clean
 crds: $(VENV)/runtime.stamp ## write deploy/crds from the v1beta2 types
 	$(PY) -m hub.kueue.api.crds deploy/crds

@@ -148,7 +148,10 @@ class Evict(Instruction, frozen=True, kw_only=True):
 
 
 class ReportPending(Instruction, frozen=True, kw_only=True):
-    """Write QuotaReserved=False with a reason in Kueue's words, when it differs from what is there."""
+    """Write QuotaReserved=False with a reason in Kueue's words, and clear `status.admission` if it is set.
+
+    A reservation that was not admitted is taken back this way, for example when its queue is put on hold.
+    """
 
     reason: str
     message: str
@@ -162,13 +165,21 @@ class Deactivate(Instruction, frozen=True, kw_only=True):
     message: str
 
 
+class Requeue(Instruction, frozen=True, kw_only=True):
+    """Write Requeued=True and clear `status.requeueState.requeueAt`: what kept an evicted workload out is over."""
+
+    #: BackoffFinished, ClusterQueueRestarted, LocalQueueRestarted or Reactivated.
+    reason: str
+    message: str
+
+
 class WakeAt(Struct, frozen=True, kw_only=True):
     """Nothing can happen before `at` unless another event comes: send CycleDue then."""
 
     at: Instant
 
 
-AnyInstruction = ReserveQuota | Admit | Evict | ReportPending | Deactivate | WakeAt
+AnyInstruction = ReserveQuota | Admit | Evict | ReportPending | Deactivate | Requeue | WakeAt
 
 # --- what can be asked, without changing anything ----------------------------------------------------------------------
 

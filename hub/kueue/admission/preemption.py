@@ -1,0 +1,209 @@
+"""Which running workloads have to go so that a waiting one fits: the classical way, by quota and priority.
+
+    own queue ─ policy withinClusterQueue           other queues ─ policy reclaimWithinCohort
+                                                     only those that use more than their own quota
+
+Candidates are removed one after the other until the demand fits; then those that turn out not to be needed are put back.
+A preemptor whose request fits into the quota of a subtree has a right to it (hierarchical reclaim) and asks first where
+that right is. Whether victims in other queues may be taken while the preemptor still borrows is the
+borrowWithinCohort policy (KEP-1337).
+
+With fair sharing, `fair_sharing` chooses instead.
+"""
+
+from enum import IntEnum
+from typing import NamedTuple
+
+from hub.kueue.admission import fair_sharing
+from hub.kueue.admission.config import Queue
+from hub.kueue.admission.quota import Cell, Node, borrow_level
+from hub.kueue.admission.records import Work
+from hub.kueue.admission.scene import Scene
+from hub.kueue.admission.victims import (
+    IN_CLUSTER_QUEUE,
+    IN_COHORT_RECLAIM_WHILE_BORROWING,
+    IN_COHORT_RECLAMATION,
+    Demand,
+    Victim,
+    candidates,
+    fill_back,
+    has_room,
+    order_key,
+    within_nominal,
+)
+from hub.kueue.admission.what_if import WhatIf
+
+
+class Variant(IntEnum):
+    """On what ground a candidate may be taken."""
+
+    WITHIN_QUEUE = 0
+    HIERARCHICAL = 1
+    WITHOUT_BORROWING = 2
+    WHILE_BORROWING = 3
+
+
+REASONS = (IN_CLUSTER_QUEUE, IN_COHORT_RECLAMATION, IN_COHORT_RECLAMATION, IN_COHORT_RECLAIM_WHILE_BORROWING)
+
+
+class Candidate(NamedTuple):
+    work: Work
+    variant: Variant
+    #: The lowest cohort that holds both queues; None in the own queue.
+    common: Node | None
+
+
+#: What `possibility` answers, as flavors grades it.
+NO_CANDIDATES, PREEMPT, RECLAIM = 1, 2, 3
+
+
+def possibility(scene: Scene, work: Work, queue: Queue, cell: Cell, value: int) -> tuple[int, int]:
+    """Could preemption make room for this one resource, by whom, and what would be borrowed afterwards?"""
+    demand = Demand(work, queue, {cell: value}, frozenset((cell.key,)))
+    victims = find(scene, demand)
+    if not victims:
+        return NO_CANDIDATES, borrow_level(cell, value)[0]
+    with WhatIf() as trial:
+        trial.remove_all(v.work for v in victims)
+        level = borrow_level(cell, value)[0]
+    own = any(v.work.queue is queue for v in victims)
+    return (PREEMPT if own else RECLAIM), level
+
+
+def find(scene: Scene, demand: Demand) -> list[Victim]:
+    """A minimal set of victims, or none when no set would do."""
+    if scene.policy.fair_sharing is not None:
+        return fair_sharing.find(scene, demand)
+    return _classical(scene, demand)
+
+
+def _classical(scene: Scene, demand: Demand) -> list[Victim]:
+    same = _same_queue(scene, demand)
+    by_right, by_priority = _other_queues(scene, demand)
+    if not (same or by_right or by_priority):
+        return []
+    lists = (by_right, by_priority, same)
+    ordered = [c for part in lists for c in part if _evicted(c)] + [
+        c for part in lists for c in part if not _evicted(c)
+    ]
+    for borrowing in _attempts(demand, by_right, by_priority):
+        with WhatIf() as trial:
+            victims = _attempt(scene, demand, trial, ordered, borrowing=borrowing)
+        if victims:
+            return victims
+    return []
+
+
+def _evicted(candidate: Candidate) -> bool:
+    reservation = candidate.work.reservation
+    return reservation is not None and reservation.evicted
+
+
+def _attempts(demand: Demand, by_right: list[Candidate], by_priority: list[Candidate]) -> tuple[bool, ...]:
+    """Whether to let the preemptor borrow afterwards: which answers to try, in order."""
+    forbidden = not demand.queue.preemption.may_borrow
+    under_nominal = all(c.nominal > c.usage for k in demand.contested if (c := demand.queue.cells.get(k)) is not None)
+    if not (by_right or by_priority) or (forbidden and not under_nominal):
+        return (True,)
+    if forbidden and not by_right:
+        return (False, True)
+    return (True, False)
+
+
+def _attempt(scene: Scene, demand: Demand, trial: WhatIf, ordered: list[Candidate], *, borrowing: bool) -> list[Victim]:
+    victims: list[Victim] = []
+    for candidate in ordered:
+        if not _may_go(demand, candidate, borrowing=borrowing):
+            continue
+        trial.remove(candidate.work)
+        victims.append(Victim(candidate.work, REASONS[candidate.variant]))
+        if has_room(scene, demand, borrowing=borrowing):
+            return fill_back(scene, demand, trial, victims, borrowing=borrowing)
+    return []
+
+
+def _may_go(demand: Demand, candidate: Candidate, *, borrowing: bool) -> bool:
+    """Does the ground still hold, with the victims chosen so far gone?"""
+    if candidate.common is None:
+        return True
+    if borrowing and candidate.variant is Variant.WITHOUT_BORROWING:
+        return False
+    node: Node | None = candidate.work.queue
+    while node is not None and node is not candidate.common:
+        if within_nominal(node, demand.contested):
+            return False
+        node = node.parent
+    return True
+
+
+def _same_queue(scene: Scene, demand: Demand) -> list[Candidate]:
+    queue = demand.queue
+    if queue.preemption.within == "Never":
+        return []
+    found = candidates(demand, queue, queue.preemption.within)
+    found.sort(key=lambda w: order_key(scene, queue, w))
+    if queue.pending.usage_of is not None:
+        usage = queue.pending.usage_of
+        found.sort(key=lambda w: (not _is_evicted(w), -usage(w.local)))
+    return [Candidate(w, Variant.WITHIN_QUEUE, None) for w in found]
+
+
+def _is_evicted(work: Work) -> bool:
+    return work.reservation is not None and work.reservation.evicted
+
+
+def _other_queues(scene: Scene, demand: Demand) -> tuple[list[Candidate], list[Candidate]]:
+    """Candidates elsewhere in the tree: those the preemptor has a right to, and those that policy alone gives it."""
+    by_right: list[Candidate] = []
+    by_priority: list[Candidate] = []
+    queue = demand.queue
+    if queue.parent is None or queue.preemption.reclaim == "Never":
+        return by_right, by_priority
+    rest = {cell.key: amount for cell, amount in demand.need.items()}
+    right, rest = _fits_in_quota(queue, rest)
+    below: Node | None = None
+    for cohort in queue.ancestors():
+        _collect(demand, cohort, cohort, below, by_right if right else by_priority, right=right)
+        fits, rest = _fits_in_quota(cohort, rest)
+        right = right or fits
+        below = cohort
+    for part in (by_right, by_priority):
+        part.sort(key=lambda c: order_key(scene, queue, c.work))
+    return by_right, by_priority
+
+
+def _fits_in_quota(node: Node, wanted: dict[tuple[str, str], int]) -> tuple[bool, dict[tuple[str, str], int]]:
+    """Is all of it within the node's own quota? And what remains for the parent when its free local part is taken."""
+    fits = True
+    rest: dict[tuple[str, str], int] = {}
+    for key, amount in wanted.items():
+        cell = node.cells[key]
+        if cell.subtree < cell.usage + amount:
+            fits = False
+        rest[key] = max(0, amount - max(0, cell.local - cell.usage))
+    return fits, rest
+
+
+def _collect(
+    demand: Demand, cohort: Node, common: Node, skip: Node | None, found: list[Candidate], *, right: bool
+) -> None:
+    for child in cohort.cohorts:
+        if child is not skip and not within_nominal(child, demand.contested):
+            _collect(demand, child, common, skip, found, right=right)
+    for queue in cohort.queues:
+        if queue is demand.queue or within_nominal(queue, demand.contested) or not isinstance(queue, Queue):
+            continue
+        works = candidates(demand, queue, demand.queue.preemption.reclaim)
+        found.extend(Candidate(work, _variant(demand, work, right=right), common) for work in works)
+
+
+def _variant(demand: Demand, candidate: Work, *, right: bool) -> Variant:
+    if right:
+        return Variant.HIERARCHICAL
+    rules = demand.queue.preemption
+    threshold = rules.borrow_threshold
+    if not rules.may_borrow or candidate.priority >= demand.work.priority:
+        return Variant.WITHOUT_BORROWING
+    if threshold is not None and candidate.priority > threshold:
+        return Variant.WITHOUT_BORROWING
+    return Variant.WHILE_BORROWING

@@ -1,0 +1,98 @@
+"""One cycle on the state: who takes part, who may be nominated, and what follows for each head."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from hub.kueue.admission import messages as m
+from hub.kueue.admission.admitting import admission_of, explain_preemption
+from hub.kueue.admission.cycle import Cycle, Head, Outcome
+from hub.kueue.admission.queues import Requeue
+from hub.kueue.admission.records import Reservation, Work
+from hub.kueue.api.v1beta2 import names as n
+
+if TYPE_CHECKING:
+    from hub.kueue.admission.state import AdmissionState
+
+_Waiting = n.QuotaReservedReason
+
+
+def take(state: "AdmissionState") -> list[Head]:
+    """Run the cycle. Admissions are made and instructed as they come; the rest is for `settle`."""
+    cycle = Cycle(state.config.scene, lambda head: _may_be_nominated(state, head), lambda head: _admit(state, head))
+    return cycle.run(list(_heads(state)))
+
+
+def _heads(state: "AdmissionState") -> Iterator[Head]:
+    for name in sorted(state.candidates):
+        queue = state.candidates[name]
+        if not queue.pending.ready:
+            del state.candidates[name]
+        elif queue.active:
+            work = queue.pending.pop()
+            if work is not None:
+                yield Head(work, queue, second_pass=False, is_preemptor=queue.pending.is_preemptor(work))
+
+
+def _may_be_nominated(state: "AdmissionState", head: Head) -> bool:
+    work = head.work
+    namespace = work.key.namespace
+    if any(c.state in ("Retry", "Rejected") for c in work.facts.checks):
+        head.reason, head.message = _Waiting.PENDING_EVALUATION, "The workload has failed admission checks"
+    elif namespace not in state.config.namespaces:
+        head.reason, head.message = _Waiting.MISCONFIGURED, f"namespace {namespace} not found"
+    elif not state.config.matches(head.queue, namespace):
+        head.reason, head.message = _Waiting.MISCONFIGURED, "Workload namespace doesn't match ClusterQueue selector"
+        head.outcome, head.requeue = Outcome.NAMESPACE_MISMATCH, Requeue.NAMESPACE_MISMATCH
+    elif work.shape.problem:
+        head.reason, head.message = _Waiting.MISCONFIGURED, work.shape.problem
+    else:
+        return True
+    return False
+
+
+def _admit(state: "AdmissionState", head: Head) -> None:
+    work, queue = head.work, head.queue
+    admission = admission_of(queue, head.assignment)
+    charges = list(head.assignment.charges.items())
+    reservation = Reservation(queue, admission, charges, frozenset(cell.key for cell, _ in charges))
+    reservation.topology = state.config.scene.places.usages(head.assignment)
+    reservation.reserved_at = state.now
+    reservation.assumed = True
+    checks = queue.checks_for({key[0] for key in reservation.pairs}) if queue.checks else ()
+    if not checks:
+        reservation.admitted, reservation.admitted_at = True, state.now
+    queue.pending.remove(work)
+    state.hold(work, reservation)
+    message = f"Quota reserved in ClusterQueue {queue.name}"
+    state.out.append(m.ReserveQuota(key=work.key, admission=admission, checks=checks, message=message))
+
+
+def settle(state: "AdmissionState", head: Head) -> bool:
+    """Put a head that did not get in back into its queue. True: something changed, so the next cycle may differ."""
+    work, queue = head.work, head.queue
+    if head.outcome is Outcome.ADMITTED:
+        return True
+    if head.outcome is Outcome.PREEMPTING:
+        for victim in head.victims:
+            _preempt(state, head, victim.work, victim.reason, explain_preemption(work, queue, victim))
+    ready = queue.pending.requeue(work, head.requeue, head.reason, state.now)
+    if ready:
+        state.watch(queue)
+    state.report(work, head.reason or _Waiting.PENDING_EVALUATION, head.message)
+    return not ready or head.outcome is Outcome.PREEMPTING or (work.tried is not None and work.tried.pending)
+
+
+def _preempt(state: "AdmissionState", head: Head, victim: Work, reason: str, message: str) -> None:
+    reservation = victim.reservation
+    if reservation is None or reservation.evicted:
+        return
+    reservation.evicted = True
+    state.out.append(
+        m.Evict(
+            key=victim.key,
+            reason=n.EvictedReason.PREEMPTED,
+            message=message,
+            preemption_reason=reason,
+            preemptor=head.work.key,
+        )
+    )
