@@ -74,6 +74,11 @@ def _evicted(facts: Facts, condition: Condition) -> None:
     facts.evicted_at = _instant(condition.last_transition_time) or 0.0
 
 
+def _preempted(facts: Facts, condition: Condition) -> None:
+    if condition.status == "True" and condition.reason == n.PreemptedReason.IN_COHORT_RECLAIM_WHILE_BORROWING:
+        facts.borrowed_away_at = _instant(condition.last_transition_time) or 0.0
+
+
 def _requeued(facts: Facts, condition: Condition) -> None:
     facts.requeued, facts.requeued_reason = condition.status == "True", condition.reason
 
@@ -101,6 +106,7 @@ _READERS = {
     n.QUOTA_RESERVED: _quota_reserved,
     n.ADMITTED: _admitted,
     n.EVICTED: _evicted,
+    n.PREEMPTED: _preempted,
     n.REQUEUED: _requeued,
     n.PODS_READY: _pods_ready,
     n.FINISHED: _finished,
@@ -135,6 +141,8 @@ def queue_time(created: Instant, facts: Facts, policy: Policy) -> Instant:
             return facts.evicted_at
         if facts.evicted_reason == n.EvictedReason.ADMISSION_CHECK:
             return facts.evicted_at
+    if facts.borrowed_away_at and not policy.priority_sorting:
+        return facts.borrowed_away_at + 0.001  # behind the one that took its place, which may have the same time
     return created
 
 

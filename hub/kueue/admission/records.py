@@ -30,7 +30,7 @@ class Facts:
     """What the object says about itself, read once when it changed. Pending workloads without a status share one."""
 
     __slots__ = (
-        "accumulated_s", "active", "admission", "admitted", "admitted_at", "cause", "checks", "evicted", "evicted_at", "evicted_reason",
+        "accumulated_s", "active", "admission", "admitted", "admitted_at", "borrowed_away_at", "cause", "checks", "evicted", "evicted_at", "evicted_reason",
         "finished", "gate", "max_execution_s", "pods_ready", "pods_ready_at", "pods_ready_reason", "preemption_gated",
         "replaces", "requeue_at", "requeue_count", "requeued", "requeued_reason", "reserved", "reserved_at", "unhealthy_nodes",
         "unreserved_at", "waits_because", "waits_message",
@@ -57,6 +57,8 @@ class Facts:
         self.evicted = False
         self.evicted_reason = ""
         self.evicted_at: Instant = 0.0
+        #: When it was preempted by one that borrows, 0 when it was not.
+        self.borrowed_away_at: Instant = 0.0
         #: The Requeued condition; None when there is none.
         self.requeued: bool | None = None
         self.requeued_reason = ""
