@@ -5,7 +5,8 @@ Applying an operation twice must do no harm: `Create` of an object that is there
 that it can never hit a namesake that came later.
 """
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, Literal, cast
 
 from msgspec import Struct
 
@@ -54,3 +55,20 @@ class RequeueAfter(Struct, frozen=True, kw_only=True):
     resource: Resource
     key: ObjectKey
     delay_s: float
+
+
+def merge_patch_between(before: Mapping[str, Any], after: Mapping[str, Any]) -> dict[str, Any]:
+    """The smallest merge patch (RFC 7386) that turns one document into the other; empty when they are equal.
+
+    Lists are replaced as a whole: a merge patch knows no other way.
+    """
+    patch: dict[str, Any] = {}
+    for name in [*after, *(name for name in before if name not in after)]:
+        old, new = before.get(name), after.get(name)
+        if old == new:
+            continue
+        if isinstance(old, dict) and isinstance(new, dict):
+            patch[name] = merge_patch_between(cast("dict[str, Any]", old), cast("dict[str, Any]", new))
+        else:
+            patch[name] = new
+    return patch

@@ -52,6 +52,19 @@ def mapping_of(document: Mapping[str, Any], key: str) -> Mapping[str, Any]:
     return cast("dict[str, Any]", value) if isinstance(value, dict) else {}
 
 
+def part_of(document: Mapping[str, Any], *path: str) -> dict[str, Any]:
+    """The object at that path of a manifest; empty when it, or something on the way to it, is missing or null."""
+    found: Any = document
+    for key in path:
+        found = found.get(key) or {}
+    return found
+
+
+def list_of(document: Mapping[str, Any], *path: str) -> list[dict[str, Any]]:
+    """The list of objects at that path of a manifest; empty when it is missing or null."""
+    return part_of(document, *path[:-1]).get(path[-1]) or []
+
+
 def _explained(complaint: str, subject: str, at: str) -> DecodeError:
     found = _AT.match(complaint)
     message, path = (found["message"], found["path"] or "") if found else (complaint, "")
