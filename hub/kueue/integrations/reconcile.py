@@ -241,7 +241,7 @@ def _together(look: _Look, workload: Workload) -> Operations:
     if look.integration.stopping(look.job):  # a stop that has begun ends before anything else is decided
         return _stopped(look, infos_of_spec(workload))
     for rule in (_in_step, _as_the_user_says, _progress):
-        if found := rule(look, workload):
+        if (found := rule(look, workload)) is not None:
             return found
     if state is State.EVICTED:
         return _evicted(look, workload)
@@ -266,10 +266,11 @@ def _adopted(look: _Look, workload: Workload) -> Operations:
     return [_patch(workload, {"metadata": body})]
 
 
-def _in_step(look: _Look, workload: Workload) -> Operations:
+def _in_step(look: _Look, workload: Workload) -> Operations | None:
+    """None: nothing is out of step."""
     difference = _difference(look, workload)
     if not difference:
-        return []
+        return None
     if compose.prebuilt_name(look.job):
         stop = _stopped(look, infos_of_spec(workload), f"The job differs from its workload: {difference}")
         if stop or look.active:
@@ -320,10 +321,10 @@ def _expected(look: _Look, workload: Workload) -> list[PodSet] | None:
     ]
 
 
-def _as_the_user_says(look: _Look, workload: Workload) -> Operations:
+def _as_the_user_says(look: _Look, workload: Workload) -> Operations | None:
     """Queue, priority and execution time follow the job's labels, as far as they may change in this state."""
     if compose.prebuilt_name(look.job):
-        return []
+        return None
     spec, changes = workload.spec, dict[str, Any]()
     pending = state_of(workload) is State.PENDING
     if pending and spec.queue_name != (queue := compose.queue_name(look.job)):
@@ -336,7 +337,7 @@ def _as_the_user_says(look: _Look, workload: Workload) -> Operations:
             changes["priority"] = priority.value
         if spec.priority_class_ref != priority.ref:
             changes["priorityClassRef"] = document(priority.ref) if priority.ref else None
-    return [_patch(workload, {"spec": changes})] if changes else []
+    return [_patch(workload, {"spec": changes})] if changes else None
 
 
 def _same_kind_of_class(priority: compose.Priority, workload: Workload) -> bool:
@@ -346,13 +347,13 @@ def _same_kind_of_class(priority: compose.Priority, workload: Workload) -> bool:
     return priority.ref is not None and before is not None and priority.ref.kind == before.kind == kind
 
 
-def _progress(look: _Look, workload: Workload) -> Operations:
+def _progress(look: _Look, workload: Workload) -> Operations | None:
     integration, job, now = look.integration, look.job, look.now
     after = lifecycle.reclaim(workload, integration.reclaimable(job))
     if look.context.reports_pods_ready:
         ready = not look.suspended and integration.pods_ready(job)
         after = lifecycle.pods_ready(structs.replace(workload, status=after), ready, now)
-    return _wrote(workload, after)
+    return _wrote(workload, after) or None
 
 
 def _evicted(look: _Look, workload: Workload) -> Operations:
