@@ -180,5 +180,6 @@ async def serve(
     await site.start()
     bound = runner.addresses[0][1]
     serving = Serving(runner, f"{'https' if tls else 'http'}://{host}:{bound}", ca_pem)
-    app[FAULTS].close_connections = serving.close_connections
+    if (faults := app.get(FAULTS)) is not None:
+        faults.close_connections = serving.close_connections
     return serving

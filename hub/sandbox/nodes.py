@@ -30,7 +30,7 @@ UNREACHABLE = "node.kubernetes.io/unreachable"
 GRANTED = (UNREACHABLE, "node.kubernetes.io/not-ready")
 
 
-class NodeGroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, rename="camel"):
+class NodeGroup(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """`count` equal nodes, named `name`-0, `name`-1, ..."""
 
     name: str

@@ -32,7 +32,7 @@ class ScriptError(ValueError):
     """An annotation of ours cannot be read. Says which and what it should look like."""
 
 
-class Pace(Struct, frozen=True, kw_only=True):
+class Pace(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """How fast things go in a simulated cluster where the pod does not say. All in seconds."""
 
     #: From being bound to a node to running.
