@@ -293,7 +293,7 @@ def assign(
             failed = failed or bool(pod_set.error) or bool(pod_set.amounts and not pod_set.choices)
         if failed:
             break
-    result.tried = Tried(indexes, queue.generation, scene.cycle, (work.shape.id, work.priority))
+    result.tried = Tried(indexes, queue.generation, scene.cycle, (work.shape.like, work.priority))
     if result.mode is not Mode.NOFIT:
         scene.places.place(scene, work, queue, result)
     if result.mode is Mode.NOFIT:

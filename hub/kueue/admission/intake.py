@@ -36,6 +36,7 @@ def facts_of(workload: Workload) -> Facts:
     facts.unhealthy_nodes = tuple(node.name for node in status.unhealthy_nodes)
     facts.replaces = meta.annotations.get(n.WORKLOAD_SLICE_REPLACEMENT_FOR, "")
     facts.admission = status.admission
+    facts.reclaimable = status.reclaimable_pods
     if status.requeue_state is not None:
         facts.requeue_count = status.requeue_state.count or 0
         facts.requeue_at = _instant(status.requeue_state.requeue_at)

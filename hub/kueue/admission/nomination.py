@@ -29,7 +29,7 @@ def nominate(scene: Scene, work: Work, queue: Queue, pins: Pins | None = None) -
 def is_outdated(scene: Scene, tried: Tried, work: Work, queue: Queue) -> bool:
     """Must the search for flavors start over? Within one cycle it goes on although quotas moved."""
     if scene.policy.preserve_scan_progress:
-        if scene.policy.shape_hashing and tried.likeness != (work.shape.id, work.priority):
+        if scene.policy.shape_hashing and tried.likeness != (work.shape.like, work.priority):
             return True
         if scene.cycle - tried.cycle <= 1:
             return False

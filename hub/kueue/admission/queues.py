@@ -115,7 +115,7 @@ class PendingQueue:
 
     def add(self, work: Work, now: Instant) -> None:
         """A workload that is not here arrives or comes back: to its place, or parked when its like is parked."""
-        likeness = (work.shape.id, work.priority)
+        likeness = (work.shape.like, work.priority)
         if not may_return(work, now):
             self.set_aside(work)
         elif likeness in self.parked_likes and not self.strict:
@@ -175,7 +175,7 @@ class PendingQueue:
             self._put(work, parked=False)
             return True
         if self._hashing and not self.strict and why in _PARKS_ITS_LIKE:
-            likeness = (work.shape.id, work.priority)
+            likeness = (work.shape.like, work.priority)
             self.parked_likes[likeness] = reason
             self._put(work, parked=True)
             for lane in list(self._lanes.get(likeness, {}).values()):
@@ -185,7 +185,7 @@ class PendingQueue:
         return False
 
     def _put(self, work: Work, *, parked: bool) -> None:
-        likeness = (work.shape.id, work.priority)
+        likeness = (work.shape.like, work.priority)
         lanes = self._lanes.setdefault(likeness, {})
         lane = lanes.get(work.local.key)
         if lane is None:

@@ -243,11 +243,19 @@ def _set_local(cell: Cell) -> None:
 
 def _spread_lendable(node: Node) -> None:
     lendable: dict[str, int] = {}
-    quoted = [key for key, cell in node.root.cells.items() if cell.quoted]
-    for key in quoted:
-        cell = node.cells.get(key)
-        if cell is not None:
-            lendable[key[1]] = add(lendable.get(key[1], 0), potential(cell))
+    for key in [key for key, cell in node.root.cells.items() if cell.quoted]:
+        lendable[key[1]] = add(lendable.get(key[1], 0), _potential_at(node, key))
     node.lendable = lendable
     for cohort in node.cohorts:
         _spread_lendable(cohort)
+
+
+def _potential_at(node: Node, key: FlavorResource) -> int:
+    """`potential`, also where nothing at or below the node has to do with the pair: then it is the parent's."""
+    at: Node | None = node
+    while at is not None:
+        cell = at.cells.get(key)
+        if cell is not None:
+            return potential(cell)
+        at = at.parent
+    return 0

@@ -1,12 +1,13 @@
 """What the engine remembers of one workload: as little as decisions need, in slots, because there may be a million."""
 
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from hub.kueue.admission.quota import Cell, FlavorResource
 from hub.kueue.admission.requests import Shape
 from hub.kueue.api.meta import Instant, ObjectKey
-from hub.kueue.api.v1beta2 import Admission, AdmissionCheckState
+from hub.kueue.api.v1beta2 import Admission, AdmissionCheckState, ReclaimablePod
 
 if TYPE_CHECKING:
     from hub.kueue.admission.config import LocalQ, Queue
@@ -31,7 +32,7 @@ class Facts:
 
     __slots__ = (
         "accumulated_s", "active", "admission", "admitted", "admitted_at", "borrowed_away_at", "cause", "checks", "evicted", "evicted_at", "evicted_reason",
-        "finished", "gate", "max_execution_s", "pods_ready", "pods_ready_at", "pods_ready_reason", "preemption_gated",
+        "finished", "gate", "max_execution_s", "pods_ready", "pods_ready_at", "pods_ready_reason", "preemption_gated", "reclaimable",
         "replaces", "requeue_at", "requeue_count", "requeued", "requeued_reason", "reserved", "reserved_at", "unhealthy_nodes",
         "unreserved_at", "waits_because", "waits_message",
     )  # fmt: skip
@@ -44,6 +45,7 @@ class Facts:
         #: Why it may not be queued although it is active: admission-gated-by, on hold, waiting for replacement pods.
         self.gate = ""
         self.preemption_gated = False
+        self.reclaimable: Sequence[ReclaimablePod] = ()
         self.reserved = False
         self.reserved_at: Instant = 0.0
         #: When QuotaReserved turned False, 0 when it never was True.

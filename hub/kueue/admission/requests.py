@@ -54,17 +54,20 @@ Source = tuple[Sequence[PodSet], Mapping[str, int]]
 class Shape:
     """All that a decision reads of what a workload asks for."""
 
-    __slots__ = ("allowed", "id", "pod_sets", "problem", "source")
+    __slots__ = ("allowed", "id", "like", "pod_sets", "problem", "source")
 
     def __init__(
         self,
         identity: int,
+        like: int,
         pod_sets: tuple[PodSetNeed, ...],
         allowed: frozenset[str] | None,
         problem: str,
         source: "Source",
     ) -> None:
         self.id = identity
+        #: The same for shapes that Kueue's scheduling equivalence hash takes for equal: it does not see limits.
+        self.like = like
         self.pod_sets = pod_sets
         #: Only these flavors may be assigned; None: any.
         self.allowed = allowed
@@ -110,7 +113,8 @@ class Shapes:
     def __init__(self, policy: Policy) -> None:
         self._policy = policy
         self._by_document: dict[bytes, Shape] = {}
-        self._by_content: dict[bytes, Shape] = {}
+        self._by_content: dict[tuple[bytes, str], Shape] = {}
+        self._likes: dict[bytes, int] = {}
         self._encode = msgspec.msgpack.Encoder().encode
 
     def __len__(self) -> int:
@@ -154,15 +158,13 @@ class Shapes:
                 spec, raw, per_pod, own_problem = PodSpec(), {}, {}, f"pod set {pod_set.name}: {error}"
             problem = problem or own_problem
             needs.append(PodSetNeed(pod_set, max(0, pod_set.count - gone), spec, per_pod, raw))
-        content = self._encode(
-            [self._content(need, p) for need, p in zip(needs, pod_sets, strict=True)]
-            + [problem, allowed and sorted(allowed)]
-        )
-        shape = self._by_content.get(content)
+        listed = sorted(allowed) if allowed is not None else None
+        content = self._encode([[self._content(need, p) for need, p in zip(needs, pod_sets, strict=True)], listed])
+        like = self._likes.setdefault(content, len(self._likes))
+        shape = self._by_content.get((content, problem))
         if shape is None:
-            shape = self._by_content[content] = Shape(
-                len(self._by_content), tuple(needs), allowed, problem, (pod_sets, reclaimable)
-            )
+            shape = Shape(len(self._by_content), like, tuple(needs), allowed, problem, (pod_sets, reclaimable))
+            self._by_content[content, problem] = shape
         return shape
 
     def _content(self, need: PodSetNeed, pod_set: PodSet) -> list[Any]:

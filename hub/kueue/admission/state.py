@@ -189,8 +189,8 @@ class AdmissionState:
             self._homeless.setdefault(admission.cluster_queue, {})[work.key] = work
             return
         same = held is not None and held.queue is queue and held.admission == admission and work.shape is reading.shape
-        if held is not None and work.priority != reading.priority:
-            self.wake(queue)
+        if held is not None and _frees(work, reading):
+            self._wake_after(work, queue)
         if not same:
             self._replace_reservation(work, queue, admission, reading.shape)
         _describe(work, reading)
@@ -210,8 +210,6 @@ class AdmissionState:
             self.take_out(work)
         else:
             self._uncharge(work, before)
-            if dict(before.charges) != dict(new.charges):
-                self.wake(before.queue)
         self.hold(work, new)
 
     def _waits_by_object(self, work: Work, reading: _Reading) -> None:
@@ -222,11 +220,11 @@ class AdmissionState:
         same_place = (work.shape, work.priority, work.timestamp) == (reading.shape, reading.priority, reading.timestamp)
         _describe(work, reading)
         if work.tried is not None and not (
-            self.policy.preserve_scan_progress and work.tried.likeness == (work.shape.id, work.priority)
+            self.policy.preserve_scan_progress and work.tried.likeness == (work.shape.like, work.priority)
         ):
             work.tried = None
         if was_active and not work.facts.active and (queue := self.config.queue_of(work.local)) is not None:
-            self.wake(queue)
+            self._wake_after(work, queue)
         if work.spot is Spot.OUT:
             self.enqueue(work)
         elif self._excuse(work) is not None:
@@ -326,7 +324,7 @@ class AdmissionState:
         else:
             self.take_out(work)
         if queue is not None:
-            self.wake(queue)
+            self._wake_after(work, queue)
         work.local.members.pop(work.key, None)
         del self.works[work.key]
         if not work.local.exists and not work.local.members:
@@ -380,7 +378,7 @@ class AdmissionState:
         reservation = work.reservation
         if reservation is not None:
             self._uncharge(work, reservation)
-            self.wake(reservation.queue)
+            self._wake_after(work, reservation.queue)
             work.tried = None
 
     def review(self, work: Work) -> None:
@@ -417,6 +415,11 @@ class AdmissionState:
         """Parked workloads of its whole tree return before the next cycle."""
         self._woken[id(queue)] = queue
         self.stir()
+
+    def _wake_after(self, work: Work, queue: Queue) -> None:
+        """This workload makes room. Kueue overlooks that when the workload's LocalQueue is stopped or gone."""
+        if self.policy.rules == "hub" or (work.local.exists and work.local.stop == "None"):
+            self.wake(queue)
 
     def wake_node(self, node: Node) -> None:
         self._woken[id(node)] = node
@@ -491,6 +494,11 @@ def is_stale(reservation: Reservation, facts: Facts) -> bool:
     return max(facts.unreserved_at, facts.evicted_at if facts.evicted else 0.0) <= reservation.reserved_at
 
 
+def _frees(work: Work, reading: _Reading) -> bool:
+    """Could others get in because a running workload changed: fewer pods, or a priority that can be preempted?"""
+    return work.priority != reading.priority or list(work.facts.reclaimable) != list(reading.facts.reclaimable)
+
+
 def _describe(work: Work, reading: _Reading) -> None:
     work.facts, work.shape, work.priority, work.timestamp, work.generation = reading
 
@@ -499,7 +507,7 @@ def _fingerprint(work: Work) -> tuple[Any, ...]:
     """What makes it worth another look when it changes while parked."""
     facts = work.facts
     return (
-        work.shape.id, work.priority, work.timestamp, work.generation, facts.preemption_gated,
+        work.shape.like, work.priority, work.timestamp, work.generation, facts.preemption_gated,
         facts.evicted, facts.evicted_reason, facts.evicted_at, facts.requeued, facts.requeued_reason,
     )  # fmt: skip
 
