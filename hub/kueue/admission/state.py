@@ -417,7 +417,7 @@ class AdmissionState:
         self.stir()
 
     def _wake_after(self, work: Work, queue: Queue) -> None:
-        """This workload makes room. Kueue overlooks that when the workload's LocalQueue is stopped or gone."""
+        """The workload makes room. Kueue overlooks that when the workload's LocalQueue is stopped or gone."""
         if self.policy.rules == "hub" or (work.local.exists and work.local.stop == "None"):
             self.wake(queue)
 
