@@ -114,11 +114,15 @@ TYPES: dict[str, dict[str, Shape | _Use]] = {
     "ConfigMap": {"metadata": _part("ObjectMeta"), "data": MAP, "binaryData": MAP},
     "Container": _CONTAINER,
     "EphemeralContainer": _CONTAINER,
+    "ContainerRestartRuleOnExitCodes": {"values": SET},
     "ContainerStatus": {
         "allocatedResources": MAP,
+        "allocatedResourcesStatus": _by("name", of="ResourceStatus"),
         "volumeMounts": _by("mountPath"),
         "resources": _of("ResourceRequirements"),
     },
+    "ResourceStatus": {"resources": _by("resourceID", merge=False)},
+    "NodeAllocatableResourceClaimStatus": {"containers": SET, "resources": MAP},
     "EnvVar": {"valueFrom": _of("EnvVarSource")},
     "EnvVarSource": dict.fromkeys(
         ("configMapKeyRef", "secretKeyRef", "fieldRef", "resourceFieldRef", "fileKeyRef"), ATOMIC
@@ -204,6 +208,7 @@ TYPES: dict[str, dict[str, Shape | _Use]] = {
         "template": _part("PodTemplateSpec"),
     },
     "PodFailurePolicy": {"rules": ATOMIC},
+    "PodFailurePolicyOnExitCodesRequirement": {"values": SET},
     "JobStatus": {"conditions": _merged("type"), "uncountedTerminatedPods": _of("UncountedTerminatedPods")},
     "UncountedTerminatedPods": {"failed": SET, "succeeded": SET},
     "CronJob": _kind("CronJobSpec", "CronJobStatus"),
@@ -253,6 +258,7 @@ TYPES: dict[str, dict[str, Shape | _Use]] = {
         "namespaceSelector": ATOMIC,
         "objectSelector": ATOMIC,
     },
+    "Endpoint": {"addresses": SET},
     "EndpointSlice": {"metadata": _part("ObjectMeta"), "endpoints": ATOMIC, "ports": ATOMIC},
     "StorageClass": {"metadata": _part("ObjectMeta"), "parameters": MAP},
 }
@@ -292,6 +298,11 @@ _PLAIN_SHAPE = Shape(fields={key: _resolved(use, _SHAPES) for key, use in _PLAIN
 def builtin_shape(kind: str) -> Shape:
     """Shape of a built-in kind, such as "Job", or of one of its parts, such as "PodSpec"."""
     return _SHAPES.get(kind, _PLAIN_SHAPE)
+
+
+def type_shape(name: str) -> Shape:
+    """Shape of a type wherever it stands, such as "ContainerStatus", even inside a list that has one owner."""
+    return _SHAPES.get(name, PLAIN)
 
 
 # --- custom resources ----------------------------------------------------------------------------------------------------
