@@ -416,4 +416,57 @@ QUEUE_CASES = [
         {"spec.parameters": {"a": "x" * 256}},
         ("spec.parameters[a]: Too long: may not be more than 255 characters",),
     ),
+    Case(
+        "too many node labels",
+        FLAVOR,
+        {"spec.nodeLabels": {f"k{i}": "v" for i in range(9)}},
+        ("spec.nodeLabels: Too many: 9: must have at most 8 items",),
+    ),
+    Case(
+        "a node label with a value that is none",
+        FLAVOR,
+        {"spec.nodeLabels": {"k": "a b"}},
+        ('spec.nodeLabels[k]: Invalid value: "a b": a label value has at most 63',),
+        by_server=False,
+    ),
+    Case(
+        "a taint with a key and a value that are none",
+        FLAVOR,
+        {"spec.nodeTaints[0].key": "a b", "spec.nodeTaints[0].value": "c d"},
+        ('spec.nodeTaints[0].key: Invalid value: "a b"', 'spec.nodeTaints[0].value: Invalid value: "c d"'),
+        by_server=False,
+    ),
+    Case(
+        "a check without a controller",
+        CHECK,
+        {"spec.controllerName": ""},
+        ("spec.controllerName: Required value: must not be empty",),
+    ),
+    Case(
+        "a selector with keys that are none",
+        TEAM,
+        {
+            "spec.namespaceSelector.matchLabels": {"a b": "c"},
+            "spec.namespaceSelector.matchExpressions[0].key": "d e",
+        },
+        (
+            'spec.namespaceSelector.matchLabels: Invalid value: "a b"',
+            'spec.namespaceSelector.matchExpressions[0].key: Invalid value: "d e"',
+        ),
+        by_server=False,
+    ),
+    Case(
+        "a selector that compares in an unknown way",
+        TEAM,
+        {"spec.namespaceSelector.matchExpressions[0].operator": "Like"},
+        ('matchExpressions[0].operator: Unsupported value: "Like"',),
+        by_server=False,
+    ),
+    Case(
+        "a selector that asks for existence and values",
+        TEAM,
+        {"spec.namespaceSelector.matchExpressions[0].operator": "Exists"},
+        ("matchExpressions[0].values: Forbidden:",),
+        by_server=False,
+    ),
 ]

@@ -41,6 +41,16 @@ SPEC_CASES = [
         by_server=False,
     ),
     Case(
+        "negative amounts of the pod as a whole",
+        SMALL,
+        {
+            "spec.podSets[0].template.spec.overhead": {"cpu": -1},
+            "spec.podSets[0].template.spec.resources": {"requests": {"cpu": -2}, "limits": {"cpu": -3}},
+        },
+        ("spec.overhead[cpu]: Invalid value: -1", "requests[cpu]: Invalid value: -2", "limits[cpu]: Invalid value: -3"),
+        by_server=False,
+    ),
+    Case(
         "a template of a wrong shape",
         SMALL,
         {"spec.podSets[0].template.spec.containers": {}},
