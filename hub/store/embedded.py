@@ -17,6 +17,7 @@ directory as an open descriptor (/proc/self/fd/N), so that closed parents do not
 """
 
 import asyncio
+import errno
 import fcntl
 import logging
 import os
@@ -117,16 +118,18 @@ class EmbeddedPostgres:
 
         Raises DataDirInUse, DiskFull, or EmbeddedError with the server's own last words.
         """
-        by_descriptor = LINUX or os.getuid() != 0
-        self.data_dir.mkdir(mode=0o700 if by_descriptor else 0o711, parents=True, exist_ok=True)
-        self._lock = lock_data_dir(self.data_dir)
         try:
+            by_descriptor = LINUX or os.getuid() != 0
+            self.data_dir.mkdir(mode=0o700 if by_descriptor else 0o711, parents=True, exist_ok=True)
+            self._lock = lock_data_dir(self.data_dir)
             await self._prepare()
             await self.launch()
         except BaseException as error:
             await self._end()
-            if isinstance(error, OSError) and _DISK_FULL in str(error):
-                raise disk_full(self.data_dir) from error
+            if isinstance(error, OSError):
+                full = error.errno == errno.ENOSPC and self.data_dir.exists()
+                told = f"the data directory {self.data_dir} cannot be used: {error}"
+                raise disk_full(self.data_dir, str(error)) if full else EmbeddedError(told) from error
             raise
         self._loop.start()
 
@@ -169,6 +172,7 @@ class EmbeddedPostgres:
             self._password = (self.data_dir / "postgres.password").read_text().strip()
             self._check_major()
         else:
+            _check_named(self._account)
             self._password = secrets.token_urlsafe(24)
             _write_private(self.data_dir / "postgres.password", self._password)
             await self._initdb()
@@ -355,6 +359,16 @@ def _account_for(pg_data: Path) -> _Account:
             "or point HUB_DATABASE_URL at a Postgres server"
         ) from None
     return _Account(nobody.pw_uid, nobody.pw_gid)
+
+
+def _check_named(account: _Account) -> None:
+    try:
+        pwd.getpwuid(account.user)
+    except KeyError:
+        raise EmbeddedError(
+            f"uid {account.user} has no entry in the password file, and Postgres refuses to be set up by such a user: "
+            "start the hub as a user with a name, or point HUB_DATABASE_URL at a Postgres server"
+        ) from None
 
 
 def _new_run_dir(data_dir: Path, account: _Account) -> Path:

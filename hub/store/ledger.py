@@ -8,7 +8,6 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
-from hub.dispatch.placement import Placement
 from hub.store.database import Connection, encode
 
 ASSUMED, CONFIRMED = "Assumed", "Confirmed"
@@ -41,14 +40,23 @@ async def totals(connection: Connection) -> list[Held]:
     )
 
 
-async def follow(connection: Connection, placements: Sequence[Placement]) -> None:
-    """Make the rows of these placements what their stored rows say. For `hub.store.placements`."""
-    ids = encode([p.id for p in placements])
+async def confirm(connection: Connection, ids: Sequence[str]) -> None:
+    """The agent's word came for these placements. For `hub.store.placements`."""
+    await connection.execute(
+        f"UPDATE ledger SET state = '{CONFIRMED}' "
+        "WHERE placement_id IN (SELECT jsonb_array_elements_text(CAST(:ids AS jsonb)))",
+        ids=encode(list(ids)),
+    )
+
+
+async def follow(connection: Connection, ids: Sequence[str]) -> None:
+    """Make the rows of these placements anew from what the placements' own rows say. For `hub.store.placements`."""
+    given = encode(list(ids))
     chosen = "(SELECT * FROM placements WHERE id IN (SELECT jsonb_array_elements_text(CAST(:ids AS jsonb))))"
     await connection.execute(
-        "DELETE FROM ledger WHERE placement_id IN (SELECT jsonb_array_elements_text(CAST(:ids AS jsonb)))", ids=ids
+        "DELETE FROM ledger WHERE placement_id IN (SELECT jsonb_array_elements_text(CAST(:ids AS jsonb)))", ids=given
     )
-    await connection.execute(f"INSERT INTO ledger {ROWS_OF_P.format(source=chosen)}", ids=ids)
+    await connection.execute(f"INSERT INTO ledger {ROWS_OF_P.format(source=chosen)}", ids=given)
 
 
 async def drift(connection: Connection) -> list[str]:

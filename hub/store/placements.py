@@ -5,6 +5,7 @@ error: load again, decide again. Only the fields that the step changed are writt
 """
 
 from collections.abc import Sequence
+from typing import Any
 
 from msgspec import Struct
 
@@ -163,11 +164,22 @@ async def step_many(connection: Connection, moves: Sequence[Move]) -> list[bool]
         entries=history.numbered(entries, connection.now),
     )
     stored = {row.id for row in moved}
-    counted = {"charges", "confirmed", "released"}
-    recount = [m.after for m, c in zip(moves, changes, strict=True) if m.after.id in stored and counted & c.keys()]
-    if recount:
-        await ledger.follow(connection, recount)
+    await _update_ledger(
+        connection, {m.after.id: c for m, c in zip(moves, changes, strict=True) if m.after.id in stored}
+    )
     return [move.before.id in stored for move in moves]
+
+
+async def _update_ledger(connection: Connection, changes: dict[str, dict[str, Any]]) -> None:
+    """By the changes of each placement that was saved. The usual one, the agent's confirmation, only turns a word."""
+    touched = {name: c.keys() & {"charges", "confirmed", "released"} for name, c in changes.items()}
+    confirmed = [name for name, what in touched.items() if what == {"confirmed"} and changes[name]["confirmed"]]
+    if confirmed:
+        await ledger.confirm(connection, confirmed)
+    known = set(confirmed)
+    anew = [name for name, what in touched.items() if what and name not in known]
+    if anew:
+        await ledger.follow(connection, anew)
 
 
 def _entries(move: Move) -> list[Entry]:

@@ -260,6 +260,23 @@ async def test_a_server_that_cannot_start_says_why(tmp_path: Path):
     assert server_processes(server.pg_data) == []
 
 
+async def test_a_data_directory_that_cannot_be_made_is_named(tmp_path: Path):
+    (tmp_path / "file").touch()
+    with pytest.raises(
+        EmbeddedError, match=rf"the data directory {tmp_path}/file/data cannot be used: .*Not a directory"
+    ):
+        await EmbeddedPostgres(tmp_path / "file" / "data", time.time).start()
+
+
+async def test_a_user_without_a_name_is_told_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    def unknown(uid: int) -> None:
+        raise KeyError(uid)
+
+    monkeypatch.setattr(embedded.pwd, "getpwuid", unknown)
+    with pytest.raises(EmbeddedError, match=r"uid \d+ has no entry in the password file"):
+        await EmbeddedPostgres(tmp_path / "data", time.time).start()
+
+
 async def test_a_directory_of_another_major_version_is_refused(tmp_path: Path):
     server = EmbeddedPostgres(tmp_path / "data", time.time, durable=False)
     await server.start()
