@@ -254,7 +254,7 @@ _OURS = "multikueue-hub.io/"
 FIELD_MANAGER = "multikueue-hub"
 
 # Annotations of the Workload and the job on a worker.
-PLACEMENT = _OURS + "placement"
+PLACEMENT = _OURS + "placement"  # label of pods, and the finalizer of the job, so that its end cannot be missed
 GENERATION = _OURS + "generation"
 ORIGIN_UID = _OURS + "origin-uid"
 LOST_POLICY = _OURS + "lost-policy"  # also on ClusterQueues and Workloads of the management cluster
