@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from hub.kueue.api.meta import Resource
 from hub.sandbox.events import events_from_core, events_to_core
 from hub.sandbox.rules import RULES
-from hub.sandbox.served import ALL_VERBS, REVIEW_VERBS, Column, Rules, Scale, Served
+from hub.sandbox.served import ALL_VERBS, BASE_FIELDS, REVIEW_VERBS, Column, Rules, Scale, Served
+from hub.sandbox.shapes import builtin_shape
 from hub.sandbox.tables import COLUMNS, DEFAULT_COLUMNS
 
 STATUS = ("status",)
@@ -55,7 +56,6 @@ FIELDS: dict[str, tuple[str, ...]] = {
     ),
     "jobs.batch": ("status.successful",),
     "replicasets.apps": ("status.replicas",),
-    "customresourcedefinitions.apiextensions.k8s.io": (),
 }
 
 #: Field selectors whose name is not the path.
@@ -63,9 +63,6 @@ FIELD_PATHS: dict[str, tuple[str, ...]] = {
     "status.successful": ("status", "succeeded"),
     "source": ("source", "component"),
 }
-
-BASE_FIELDS = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
-
 
 def field_paths(collection: str) -> Mapping[str, tuple[str, ...]]:
     own = {name: FIELD_PATHS.get(name, tuple(name.split("."))) for name in FIELDS.get(collection, ())}
@@ -92,6 +89,7 @@ def _served(
     columns: tuple[Column, ...] = COLUMNS.get(collection, DEFAULT_COLUMNS)
     return Served(
         resource=Resource(group=group, version=version, plural=plural, kind=kind, namespaced=not cluster),
+        api_version=f"{group}/{version}" if group else version,
         singular=kind.lower(),
         short_names=tuple(short.split()),
         categories=categories,
@@ -106,6 +104,7 @@ def _served(
         rules=RULES.get(collection, Rules()),
         returns_deleted=returns_deleted,
         storage_api_version=f"{group}/{version}" if group else version,
+        shape=builtin_shape(kind),
         list_kind=f"{kind}List",
     )
 
@@ -119,6 +118,7 @@ def _new_events() -> Served:
     core = _served("", "v1", "events", "Event", "ev")
     return Served(
         resource=Resource(group="events.k8s.io", version="v1", plural="events", kind="Event"),
+        api_version="events.k8s.io/v1",
         singular="event",
         short_names=("ev",),
         collection="events",
@@ -127,6 +127,7 @@ def _new_events() -> Served:
         rules=core.rules,
         from_storage=events_from_core,
         to_storage=events_to_core,
+        shape=core.shape,
         storage_api_version="v1",
         list_kind="EventList",
     )

@@ -32,7 +32,8 @@ class Rendering(Struct, frozen=True):
 
     def raw(self, stored: Stored) -> bytes:
         """One object as JSON, made once when it is stored in the version asked for."""
-        return stored.raw if self.served.stored_as_is else orjson.dumps(self.served.read(stored.object))
+        obj = self.served.read(stored.object)
+        return stored.raw if obj is stored.object else orjson.dumps(obj)
 
     def one(self, stored: Stored) -> bytes:
         """The answer to a GET of one object."""
@@ -53,7 +54,7 @@ class Rendering(Struct, frozen=True):
         if self.form == "Table":
             rows = [self._row(stored) for stored in page.items]
             return orjson.dumps(table(rows, self.served.columns, metadata))
-        kind, api_version, items = self.served.list_kind, self.served.resource.api_version, map(self.raw, page.items)
+        kind, api_version, items = self.served.list_kind, self.served.api_version, map(self.raw, page.items)
         if self.form == "PartialObjectMetadata":
             kind, api_version = "PartialObjectMetadataList", "meta.k8s.io/v1"
             items = (orjson.dumps(partial(self.read(stored))) for stored in page.items)
@@ -67,7 +68,7 @@ class Rendering(Struct, frozen=True):
 
     def event(self, kind: str, event: Event) -> bytes:
         """One line of a watch, shared between all watchers that want the same form."""
-        wanted = (kind, self.served.resource.version, self.served.group, self.form, self.include)
+        wanted = (kind, self.served.api_version, self.form, self.include)
         if (chunk := event.chunks.get(wanted)) is None:
             chunk = event.chunks[wanted] = self.line(kind, event.stored)
         return chunk
@@ -92,7 +93,7 @@ class Rendering(Struct, frozen=True):
         metadata: Document = {"resourceVersion": str(version), "creationTimestamp": None}
         if initial_end:
             metadata["annotations"] = {INITIAL_EVENTS_END: "true"}
-        obj: Document = {"kind": self.served.resource.kind, "apiVersion": self.served.resource.api_version}
+        obj: Document = {"kind": self.served.resource.kind, "apiVersion": self.served.api_version}
         obj["metadata"] = metadata
         if self.form == "Table":
             carried = ROW_OBJECTS[self.include]({"kind": obj["kind"], "metadata": metadata} | obj)

@@ -5,6 +5,8 @@ import binascii
 from collections.abc import Iterator
 from typing import Any
 
+from hub.sandbox.definitions import COLLECTION as DEFINITIONS
+from hub.sandbox.definitions import DEFINITION_RULES
 from hub.sandbox.errors import FieldError, forbidden_field, invalid_value, required
 from hub.sandbox.events import default_event
 from hub.sandbox.rules_jobs import JOB_RULES
@@ -198,6 +200,7 @@ RULES: dict[str, Rules] = {
     ),
     "replicasets.apps": WORKLOAD,
     "statefulsets.apps": WORKLOAD,
+    DEFINITIONS: DEFINITION_RULES,
     "priorityclasses.scheduling.k8s.io": Rules(
         default=_default_priority_class, validate=_validate_priority_class, validate_update=_priority_class_update
     ),

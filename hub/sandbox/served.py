@@ -8,7 +8,11 @@ from msgspec import Struct
 
 from hub.kueue.api.meta import Resource
 from hub.sandbox.errors import FieldError, no_such_resource
+from hub.sandbox.schemas import Schema
+from hub.sandbox.shapes import PLAIN, Shape
 from hub.sandbox.storage import Document
+
+BASE_FIELDS = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
 
 READ_VERBS = ("get", "list", "watch")
 ALL_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
@@ -47,6 +51,8 @@ class Rules:
     #: (draft, old): only what an update may not do; `validate` has run.
     validate_update: Callable[[Document, Document], list[FieldError]] = lambda draft, old: []
     validate_status: Callable[[Document, Document], list[FieldError]] = lambda draft, old: []
+    #: Put on an object by its deletion: whoever cleans up after it takes them off.
+    deletion_finalizers: tuple[str, ...] = ()
     #: Kubelets register a node together with its status; other new objects start without one.
     status_on_create: bool = False
     #: Seconds between the delete call and the end, given what the caller asked for. 0: at once.
@@ -58,6 +64,8 @@ class Served:
     """One resource in one version."""
 
     resource: Resource
+    #: "group/version", or "v1" for core.
+    api_version: str
     singular: str
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -77,6 +85,10 @@ class Served:
     returns_deleted: bool = False
     #: From a CustomResourceDefinition.
     custom: bool = False
+    #: What its fields are; None: not known, everything is taken as it comes.
+    schema: Schema | None = None
+    #: How its values are put together, for patches and field ownership.
+    shape: Shape = PLAIN
     #: Stored form -> this version and back. None: only apiVersion differs, or nothing.
     from_storage: Callable[[Document], Document] | None = None
     to_storage: Callable[[Document], Document] | None = None
@@ -91,23 +103,19 @@ class Served:
     def plural(self) -> str:
         return self.resource.plural
 
-    @property
-    def stored_as_is(self) -> bool:
-        return self.from_storage is None and self.storage_api_version == self.resource.api_version
-
     def read(self, stored: Document) -> Document:
         """The stored object in this version."""
         if self.from_storage is not None:
             return self.from_storage(stored)
-        if self.storage_api_version != self.resource.api_version:
-            return {**stored, "apiVersion": self.resource.api_version}
+        if stored["apiVersion"] != self.api_version:
+            return {**stored, "apiVersion": self.api_version}
         return stored
 
     def store(self, obj: Document) -> Document:
         """An object of this version in stored form."""
         if self.to_storage is not None:
             return self.to_storage(obj)
-        if self.storage_api_version != self.resource.api_version:
+        if self.storage_api_version != self.api_version:
             return {**obj, "apiVersion": self.storage_api_version}
         return obj
 
