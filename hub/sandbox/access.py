@@ -168,7 +168,7 @@ class Access:
 
     def _policies(self, role: Document) -> list[Document]:
         """The rules of a role; an aggregated ClusterRole has those of every role that its selectors find."""
-        found = list(role.get("rules") or ())
+        found: list[Document] = list(role.get("rules") or ())
         for selector in (role.get("aggregationRule") or {}).get("clusterRoleSelectors") or ():
             for stored in self._cluster_roles.objects.values():
                 labels = stored.object["metadata"].get("labels") or {}
@@ -238,7 +238,11 @@ SHOWN = (
     _rule(["apps", "batch", "autoscaling", "policy", "networking.k8s.io", "discovery.k8s.io"], ["*"], READ),
 )
 EDITABLE = (
-    _rule([""], ["configmaps", "events", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"], WRITE),
+    _rule(
+        [""],
+        ["configmaps", "events", "persistentvolumeclaims", "pods", "secrets", "serviceaccounts", "services"],
+        WRITE,
+    ),
     _rule([""], ["secrets"], READ),
     _rule([""], ["pods/eviction", "serviceaccounts/token"], ["create"]),
     _rule(["apps", "batch", "autoscaling", "policy", "networking.k8s.io"], ["*"], WRITE),
@@ -264,7 +268,11 @@ ROLES: dict[str, tuple[Document, ...]] = {
     "system:aggregate-to-admin": ADMINISTERED,
 }
 #: ClusterRoles that gather the rules of others, by the label that those carry. Products add theirs the same way.
-AGGREGATED: dict[str, tuple[str, ...]] = {"view": ("view",), "edit": ("edit", "view"), "admin": ("admin", "edit", "view")}
+AGGREGATED: dict[str, tuple[str, ...]] = {
+    "view": ("view",),
+    "edit": ("edit", "view"),
+    "admin": ("admin", "edit", "view"),
+}
 #: ClusterRole -> groups that have it everywhere.
 BOUND: dict[str, tuple[str, ...]] = {
     "cluster-admin": (MASTERS,),

@@ -64,6 +64,7 @@ FIELD_PATHS: dict[str, tuple[str, ...]] = {
     "source": ("source", "component"),
 }
 
+
 def field_paths(collection: str) -> Mapping[str, tuple[str, ...]]:
     own = {name: FIELD_PATHS.get(name, tuple(name.split("."))) for name in FIELDS.get(collection, ())}
     return BASE_FIELDS | own

@@ -210,7 +210,7 @@ class Collector:
     # --- namespaces --------------------------------------------------------------------------------------------------
 
     def _contents(self, namespace: str) -> list[Place]:
-        return [(c.name, key) for c in self._storage for key in c.keys(namespace)]
+        return [(c.name, key) for c in self._storage for key in c.ordered(namespace)]
 
     def _empty_namespace(self, namespace: str) -> None:
         for place in self._contents(namespace):

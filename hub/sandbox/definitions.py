@@ -48,7 +48,11 @@ def _validate_definition(draft: Document) -> list[FieldError]:
     if spec["scope"] not in ("Namespaced", "Cluster"):
         wrong.append(not_supported("spec.scope", spec["scope"], ("Cluster", "Namespaced")))
     if sum(bool(v.get("storage")) for v in spec["versions"]) != 1:
-        wrong.append(invalid_value("spec.versions", len(spec["versions"]), "must have exactly one version marked as storage version"))
+        wrong.append(
+            invalid_value(
+                "spec.versions", len(spec["versions"]), "must have exactly one version marked as storage version"
+            )
+        )
     if spec["conversion"].get("strategy") != "None":
         wrong.append(not_supported("spec.conversion.strategy", spec["conversion"].get("strategy"), ("None",)))
     for place, version in enumerate(spec["versions"]):
@@ -121,7 +125,9 @@ def printer_column(column: Mapping[str, Any]) -> Column:
             return None if value is None else CELLS.get(kind, CELLS["string"])(value, now)
         return None
 
-    description = column.get("description") or f"Custom resource definition column (in JSONPath format): {column.get('jsonPath')}"
+    description = (
+        column.get("description") or f"Custom resource definition column (in JSONPath format): {column.get('jsonPath')}"
+    )
     return Column(column["name"], cell, kind, column.get("format", ""), description, column.get("priority", 0))
 
 
@@ -207,7 +213,7 @@ def name_conflict(registry: Registry, definition: Mapping[str, Any]) -> str:
         if other.group != spec["group"] or other.collection == name:
             continue
         if both := wanted & {other.plural, other.singular, *other.short_names}:
-            return f'"{sorted(both)[0]}" is already in use by {other.collection}'
+            return f'"{min(both)}" is already in use by {other.collection}'
         if {names["kind"], names["listKind"]} & {other.resource.kind, other.list_kind}:
             return f'"{names["kind"]}" is already in use by {other.collection}'
     return ""
@@ -224,7 +230,9 @@ def status_of(definition: Document, conflict: str, now: float) -> Document:
     for condition in wanted:
         known = before.get(condition["type"], {})
         moved = known.get("status") != condition["status"]
-        conditions.append({**condition, "lastTransitionTime": format_time(now) if moved else known["lastTransitionTime"]})
+        conditions.append(
+            {**condition, "lastTransitionTime": format_time(now) if moved else known["lastTransitionTime"]}
+        )
     storage = next(v["name"] for v in definition["spec"]["versions"] if v.get("storage"))
     stored = old.get("storedVersions") or []
     return {

@@ -9,13 +9,17 @@ import orjson
 from aiohttp import web
 
 from hub.sandbox import discovery
+from hub.sandbox.access import MASTERS, Attributes, User
 from hub.sandbox.apiserver import ApiServer
 from hub.sandbox.errors import ApiError, internal, method_not_allowed, no_such_resource
 from hub.sandbox.faults import CutError, Faults
 from hub.sandbox.http_objects import BODY_MAX_BYTES, HANDLERS, Call
+from hub.sandbox.http_parts import SUBRESOURCES, review
 from hub.sandbox.negotiation import JSON, negotiate
+from hub.sandbox.reviews import REVIEWS
 from hub.sandbox.routing import VERBS, Target, parse_path
 from hub.sandbox.served import Served
+from hub.sandbox.watch import flag
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +56,12 @@ class Edge:
 
     async def _dispatch(self, request: web.Request) -> web.StreamResponse:
         path = request.path
+        user = self._user(request)
         if (target := parse_path(path)) is None:
+            self._require_path(request, user, path)
             return self._other(request, path)
         if not target.plural:
+            self._require_path(request, user, path)
             return self._discovery(request, target)
         served = self.api.registry.at(target.group, target.version, target.plural)
         if served is None:
@@ -62,17 +69,38 @@ class Edge:
         verb = VERBS.get((request.method, bool(target.name)))
         if verb is None or (verb not in served.verbs and not target.subresource):
             raise method_not_allowed()
-        return await self._resource(request, target, served, verb)
+        return await self._resource(request, target, served, verb, user)
 
-    async def _resource(self, request: web.Request, target: Target, served: Served, verb: str) -> web.StreamResponse:
+    def _user(self, request: web.Request) -> User:
+        """Raises ApiError 401, or 403 for an impersonation that is not allowed."""
+        headers = request.headers
+        user = self.api.access.authenticate(headers.get("Authorization"))
+        if "Impersonate-User" in headers:
+            return self.api.access.impersonated(user, headers, headers.getall("Impersonate-Group", []))
+        return user
+
+    def _require_path(self, request: web.Request, user: User, path: str) -> None:
+        if MASTERS not in user.groups:
+            self.api.access.require(user, Attributes(verb=request.method.lower(), path=path))
+
+    async def _resource(
+        self, request: web.Request, target: Target, served: Served, verb: str, user: User
+    ) -> web.StreamResponse:
         if served.resource.namespaced and not target.namespace and (verb not in ("list", "deletecollection")):
             raise no_such_resource()
         if target.subresource and target.subresource not in served.subresources:
             raise no_such_resource()
+        query = request.query if request.query_string else {}
+        if MASTERS not in user.groups:
+            asked = "watch" if verb == "list" and flag(query, "watch") else verb
+            self.api.access.require(user, _attributes(target, asked))
         if self.faults.active and verb in WRITE_VERBS:
             self.faults.check_write(verb, served)
-        query = request.query if request.query_string else {}
-        call = Call(request, self.api, self.faults, target, served, query)
+        call = Call(request, self.api, self.faults, target, served, user, query)
+        if target.subresource in SUBRESOURCES:
+            return await SUBRESOURCES[target.subresource](call, verb)
+        if served.collection in REVIEWS:
+            return await review(call)
         return await HANDLERS[verb](call)
 
     # --- everything that is not an object ------------------------------------------------------------------------------
@@ -117,6 +145,17 @@ class Edge:
         if path.split("/")[1] in ("healthz", "readyz", "livez"):
             return web.Response(text="ok")
         raise web.HTTPNotFound(text="404 page not found\n")
+
+
+def _attributes(target: Target, verb: str) -> Attributes:
+    return Attributes(
+        verb=verb,
+        group=target.group,
+        resource=target.plural,
+        subresource=target.subresource,
+        namespace=target.namespace,
+        name=target.name,
+    )
 
 
 def _cut(request: web.Request) -> web.Response:

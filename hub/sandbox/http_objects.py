@@ -9,7 +9,8 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from hub.sandbox.apiserver import ApiServer, DeleteOptions, copied
+from hub.sandbox.access import User
+from hub.sandbox.apiserver import ApiServer, DeleteOptions
 from hub.sandbox.errors import ApiError, bad_request, method_not_allowed, too_large
 from hub.sandbox.faults import CutError, Faults
 from hub.sandbox.negotiation import (
@@ -30,10 +31,9 @@ from hub.sandbox.reading import list_page, list_parameters, whole_number
 from hub.sandbox.rendering import Rendering
 from hub.sandbox.routing import Target
 from hub.sandbox.served import Served
-from hub.sandbox.shapes import builtin_shape
 from hub.sandbox.storage import Document, Key, Stored
 from hub.sandbox.watch import BOOKMARK_S, Watcher, flag, watch_parameters
-from hub.sandbox.writing import Draft, WriteOptions, begin_update
+from hub.sandbox.writing import Draft, WriteOptions, begin_update, copied
 
 BODY_MAX_BYTES = 3 * 1024 * 1024
 #: Answers above this size are compressed for clients that accept it, as kube-apiserver does.
@@ -52,6 +52,7 @@ class Call:
     faults: Faults
     target: Target
     served: Served
+    user: User
     query: Mapping[str, str]
     warnings: list[str] = field(default_factory=list)
 
@@ -97,6 +98,11 @@ class Call:
             field_validation=level,
             force=force,
         )
+
+
+def dry_run_asked(call: Call) -> bool:
+    """The dryRun parameter of a request whose body is no object to store. Raises ApiError 400."""
+    return is_dry_run(call.query.get("dryRun", ""))
 
 
 def is_dry_run(text: str) -> bool:
@@ -225,7 +231,7 @@ async def _pump(call: Call, watcher: Watcher, response: web.StreamResponse) -> N
 # --- writes ----------------------------------------------------------------------------------------------------------
 
 
-async def _finish(call: Call, draft: Draft) -> Document:
+async def finish(call: Call, draft: Draft) -> Document:
     """Check and commit a draft; dry runs stop before the commit."""
     obj = call.api.finish(draft)
     call.warnings.extend(draft.warnings)
@@ -239,7 +245,7 @@ async def create(call: Call) -> web.StreamResponse:
     if call.faults.active and isinstance(body, dict):
         call.faults.mutate(call.served, body)
     draft = call.api.draft_create(call.served, call.target.namespace, body, call.write_options())
-    obj = await _finish(call, draft)
+    obj = await finish(call, draft)
     return answer_object(call, obj, 201)
 
 
@@ -248,7 +254,7 @@ async def update(call: Call) -> web.StreamResponse:
     options = call.write_options()
     stored = call.api.require(call.served, call.key)
     draft = begin_update(call.served, stored, body, call.target.subresource, options)
-    return answer_object(call, await _finish(call, draft))
+    return answer_object(call, await finish(call, draft))
 
 
 def patched_document(call: Call, media: str, body: Any, old: Document) -> Document:
@@ -261,7 +267,7 @@ def patched_document(call: Call, media: str, body: Any, old: Document) -> Docume
         return copied(json_patch(old, body))
     if call.served.custom:
         raise ApiError(415, "UnsupportedMediaType", "strategic merge patch is not supported for custom resources", {})
-    return copied(strategic_merge_patch(old, body, builtin_shape(call.served.resource.kind)))
+    return copied(strategic_merge_patch(old, body, call.served.shape))
 
 
 async def patch(call: Call) -> web.StreamResponse:
@@ -274,7 +280,7 @@ async def patch(call: Call) -> web.StreamResponse:
         new = patched_document(call, media, body, call.served.read(stored.object))
         try:
             draft = begin_update(call.served, stored, new, call.target.subresource, options)
-            return answer_object(call, await _finish(call, draft))
+            return answer_object(call, await finish(call, draft))
         except ApiError as refusal:
             if refusal.reason != "Conflict" or attempt == PATCH_ATTEMPTS - 1 or _names_version(body):
                 raise
@@ -293,13 +299,9 @@ async def _apply(call: Call, body: Any, options: WriteOptions) -> web.StreamResp
         )
     if not isinstance(body, dict):
         raise bad_request("an apply configuration must be one object")
-    body.setdefault("metadata", {}).setdefault("name", call.target.name)
-    if (stored := call.api.stored(call.served, call.key)) is None:
-        draft = call.api.draft_create(call.served, call.target.namespace, body, options)
-        return answer_object(call, await _finish(call, draft), 201)
-    new = copied(merge_patch(call.served.read(stored.object), body))
-    draft = begin_update(call.served, stored, new, call.target.subresource, options)
-    return answer_object(call, await _finish(call, draft))
+    stored = call.api.stored(call.served, call.key)
+    draft = call.api.draft_apply(call.served, call.key, body, call.target.subresource, options)
+    return answer_object(call, await finish(call, draft), 200 if stored else 201)
 
 
 # --- deletes ---------------------------------------------------------------------------------------------------------

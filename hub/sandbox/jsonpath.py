@@ -1,6 +1,6 @@
-"""The part of JSONPath that printer columns use: fields, indexes, wildcards and filters on equality or presence.
+r"""The part of JSONPath that printer columns use: fields, indexes, wildcards and filters on equality or presence.
 
-    .spec.suspend    .status.conditions[?(@.type=="Ready")].status    .spec.items[0].name    .metadata.labels.a\\.b/c
+.spec.suspend    .status.conditions[?(@.type=="Ready")].status    .spec.items[0].name    .metadata.labels.a\.b/c
 """
 
 import json

@@ -126,14 +126,14 @@ def _present(collection: Collection, p: ListParameters, after: Key | None) -> It
     objects = collection.objects
     if p.name and (found := objects.get((p.namespace, p.name))):
         return iter([found])
-    return (objects[key] for key in collection.keys(p.namespace, after))
+    return (objects[key] for key in collection.ordered(p.namespace, after))
 
 
 def _as_of(
     collection: Collection, p: ListParameters, past: Mapping[Key, Stored | None], after: Key | None
 ) -> Iterator[Stored]:
     gone = {k for k in past if k not in collection.objects and (not p.namespace or k[0] == p.namespace)}
-    keys = collection.keys(p.namespace, after)
+    keys = collection.ordered(p.namespace, after)
     if gone:
         keys = sorted({*keys, *(k for k in gone if after is None or k > after)})
     for key in keys:

@@ -59,7 +59,9 @@ def self_access_review(access: Access, user: User, review: Document, namespace: 
 def access_review(access: Access, user: User, review: Document, namespace: str) -> Document:
     spec = _spec(review)
     if not spec.get("user") and not spec.get("groups"):
-        raise ApiError(422, "Invalid", "SubjectAccessReview is invalid: spec.user: at least one of user or group must be specified")
+        raise ApiError(
+            422, "Invalid", "SubjectAccessReview is invalid: spec.user: at least one of user or group must be specified"
+        )
     subject = User(name=spec.get("user", ""), groups=tuple(spec.get("groups") or ()))
     return _verdict(access, subject, _attributes(spec, namespace))
 

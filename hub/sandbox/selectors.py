@@ -94,6 +94,23 @@ def matches_selector(selector: Mapping[str, Any] | None, labels: Mapping[str, st
     return all(_expression_requirement(e)(labels) for e in selector.get("matchExpressions") or ())
 
 
+def selector_text(selector: Any) -> str:
+    """A label selector, or a plain map of labels, as kubectl writes it."""
+    if not isinstance(selector, dict):
+        return ""
+    plain = selector if all(isinstance(v, str) for v in selector.values()) else selector.get("matchLabels") or {}
+    terms = [f"{key}={value}" for key, value in sorted(plain.items())]
+    if plain is not selector:
+        terms += [_expression_text(expression) for expression in selector.get("matchExpressions") or ()]
+    return ",".join(terms)
+
+
+def _expression_text(expression: Mapping[str, Any]) -> str:
+    key, values = expression["key"], ",".join(expression.get("values") or ())
+    table = {"In": f"{key} in ({values})", "NotIn": f"{key} notin ({values})", "Exists": key, "DoesNotExist": f"!{key}"}
+    return table[expression["operator"]]
+
+
 def field_value(obj: Mapping[str, Any], path: tuple[str, ...]) -> str:
     """The value at `path` as field selectors see it: text, "" when absent."""
     value: Any = obj

@@ -66,7 +66,7 @@ class Collection:
         self.compacted = 0
         self._keys: list[Key] = []
 
-    def keys(self, namespace: str = "", after: Key | None = None) -> list[Key]:
+    def ordered(self, namespace: str = "", after: Key | None = None) -> list[Key]:
         """Keys in order, of one namespace ("" for all), those behind `after`."""
         low = bisect_left(self._keys, (namespace, "")) if namespace else 0
         high = bisect_left(self._keys, (namespace + "\0", "")) if namespace else len(self._keys)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hub.kueue.api.meta import parse_time
+from hub.sandbox.selectors import selector_text
 from hub.sandbox.served import Column
 
 Document = dict[str, Any]
@@ -210,16 +211,8 @@ def _containers(field: str, *to_spec: str) -> Callable[[Document, float], str]:
     return cell
 
 
-def selector_text(selector: Any) -> str:
-    """A label selector as kubectl writes it."""
-    if not isinstance(selector, dict) or not selector:
-        return NONE
-    plain = selector if all(isinstance(v, str) for v in selector.values()) else selector.get("matchLabels") or {}
-    return ",".join(f"{k}={v}" for k, v in sorted(plain.items())) or NONE
-
-
 def _selector(obj: Document, now: float) -> str:
-    return selector_text(dig(obj, "spec", "selector"))
+    return selector_text(dig(obj, "spec", "selector")) or NONE
 
 
 TEMPLATE = ("spec", "template", "spec")

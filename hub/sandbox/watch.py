@@ -76,7 +76,7 @@ class Watcher:
 
     def _send_state(self, version: int) -> None:
         selection = self._parameters.selection
-        for key in self._collection.keys(selection.namespace):
+        for key in self._collection.ordered(selection.namespace):
             stored = self._collection.objects[key]
             if not self._selective or selection.selects(stored.object):
                 self._append(self._rendering.line("ADDED", stored))

@@ -8,9 +8,11 @@ import random
 from dataclasses import dataclass, field
 from typing import Any
 
+import orjson
 from msgspec import Struct
 
 from hub.kueue.api.meta import format_time
+from hub.sandbox.apply import Writer, apply, track_update
 from hub.sandbox.errors import (
     ApiError,
     FieldError,
@@ -24,8 +26,10 @@ from hub.sandbox.errors import (
     required,
 )
 from hub.sandbox.metadata import SERVER_FIELDS, validate_metadata, validate_metadata_update
+from hub.sandbox.schemas import drop_unknown, fill_in, strict_error
 from hub.sandbox.served import Served
 from hub.sandbox.storage import Collection, Document, Key, Stored
+from hub.sandbox.validation import validate
 
 #: Letters of generated names: no vowels, no look-alikes.
 SUFFIX_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
@@ -47,6 +51,11 @@ class WriteOptions(Struct, frozen=True, kw_only=True):
 IN_PROCESS = WriteOptions()
 
 
+def copied(obj: Document) -> Document:
+    """A private deep copy; several times faster than copy.deepcopy."""
+    return orjson.loads(orjson.dumps(obj))
+
+
 @dataclass(slots=True)
 class Draft:
     """One write on its way. `new` and `old` are in the version of the request."""
@@ -59,6 +68,8 @@ class Draft:
     #: What the write replaces; None for a create.
     stored: Stored | None = None
     old: Document | None = None
+    #: Made by server-side apply, which has noted the owners already.
+    applied: bool = False
     warnings: list[str] = field(default_factory=list)
 
     @property
@@ -77,10 +88,10 @@ def check_identity(served: Served, body: Any) -> Document:
     resource = served.resource
     if not body.get("kind"):
         raise bad_request("Object 'Kind' is missing in the request body")
-    if body.get("apiVersion") != resource.api_version:
+    if body.get("apiVersion") != served.api_version:
         got = body.get("apiVersion", "")
         raise bad_request(
-            f"the API version in the data ({got}) does not match the expected API version ({resource.api_version})"
+            f"the API version in the data ({got}) does not match the expected API version ({served.api_version})"
         )
     if body["kind"] != resource.kind:
         raise bad_request(f"the kind in the data ({body['kind']}) does not match the expected kind ({resource.kind})")
@@ -126,14 +137,55 @@ def begin_create(served: Served, namespace: str, body: Any, options: WriteOption
     """A draft of a new object. The caller hands `body` over. Raises ApiError 400."""
     meta = check_identity(served, body)
     check_namespace(served, meta, namespace)
-    served.rules.default(body)
-    return Draft(served, (meta.get("namespace", ""), meta.get("name") or ""), body, options)
+    draft = Draft(served, (meta.get("namespace", ""), meta.get("name") or ""), body, options)
+    _shape(draft)
+    return draft
+
+
+def _shape(draft: Draft) -> None:
+    """Unknown fields go, or are refused; defaults come. Raises ApiError 400."""
+    served, level = draft.served, draft.options.field_validation
+    if served.schema is not None:
+        draft.new, unknown = drop_unknown(draft.new, served.schema)
+        if unknown and level == "Strict":
+            raise strict_error(served.resource.kind, served.resource.version, unknown)
+        if level == "Warn":
+            draft.warnings += [f'unknown field "{path}"' for path in unknown]
+        draft.new = fill_in(draft.new, served.schema)
+    served.rules.default(draft.new)
+
+
+def own_fields(draft: Draft, now: float) -> None:
+    """Note in managedFields who wrote what. Controllers in the process own nothing and leave what is there."""
+    meta, options, served = draft.new["metadata"], draft.options, draft.served
+    if draft.applied:
+        return
+    if options.field_manager:
+        resets = ("status",) if draft.subresource != "status" and "status" in served.subresources else ()
+        writer = Writer(
+            manager=options.field_manager,
+            api_version=served.api_version,
+            subresource=draft.subresource,
+            resets=resets,
+        )
+        fields = track_update(draft.old, draft.new, served.shape, writer, now)
+    else:
+        fields = draft.old["metadata"].get("managedFields") if draft.old else None
+    meta.pop("managedFields", None)
+    if fields:
+        meta["managedFields"] = fields
+
+
+def _schema_errors(draft: Draft) -> list[FieldError]:
+    schema = draft.served.schema
+    return [] if schema is None else validate(draft.new, schema, draft.old)
 
 
 def finish_create(draft: Draft, names: NamePicker, taken: Collection, now: float) -> None:
     """Stamp and validate a new object. Raises ApiError 422."""
     served, new = draft.served, draft.new
     meta = new["metadata"]
+    own_fields(draft, now)
     if meta.get("resourceVersion"):
         raise ApiError(500, "", "resourceVersion should not be set on objects to be created")
     if not meta.get("name"):
@@ -150,7 +202,7 @@ def finish_create(draft: Draft, names: NamePicker, taken: Collection, now: float
     if "status" in served.subresources and not served.rules.status_on_create:
         new.pop("status", None)
     served.rules.prepare_create(new)
-    draft.refuse([*validate_metadata(meta, served.collection), *served.rules.validate(new)])
+    draft.refuse([*validate_metadata(meta, served.collection), *_schema_errors(draft), *served.rules.validate(new)])
 
 
 def begin_update(served: Served, stored: Stored, body: Any, subresource: str, options: WriteOptions) -> Draft:
@@ -162,11 +214,13 @@ def begin_update(served: Served, stored: Stored, body: Any, subresource: str, op
         raise bad_request(f"the name of the object ({meta['name']}) does not match the name on the URL ({key[1]})")
     old = served.read(stored.object)
     _check_versions(served, stored, meta)
-    new = body if subresource != "status" else _only_status(old, body)
+    draft = Draft(served, key, body, options, subresource, stored, old)
+    if subresource == "status":
+        draft.new = _only_status(old, body)
+    _shape(draft)
     if subresource != "status":
-        _keep_server_fields(served, new, old)
-        served.rules.default(new)
-    return Draft(served, key, new, options, subresource, stored, old)
+        _keep_server_fields(served, draft.new, old)
+    return draft
 
 
 def _check_versions(served: Served, stored: Stored, meta: Document) -> None:
@@ -206,21 +260,46 @@ def _keep_server_fields(served: Served, new: Document, old: Document) -> None:
             new["status"] = old["status"]
 
 
-def finish_update(draft: Draft) -> None:
+def finish_update(draft: Draft, now: float) -> None:
     """Validate an update against what it replaces, and count the generation. Raises ApiError 422."""
     served, new, old = draft.served, draft.new, draft.old
     assert old is not None
     rules = served.rules
+    own_fields(draft, now)
     if draft.subresource == "status":
-        draft.refuse(rules.validate_status(new, old))
+        draft.refuse(_schema_errors(draft) + rules.validate_status(new, old))
         return
     rules.prepare_update(new, old)
     meta = new["metadata"]
     wrong = validate_metadata(meta, served.collection)
     wrong += validate_metadata_update(meta, old["metadata"])
-    draft.refuse(wrong + rules.validate(new) + rules.validate_update(new, old))
+    draft.refuse(wrong + _schema_errors(draft) + rules.validate(new) + rules.validate_update(new, old))
     if served.generation and _spec_changed(new, old):
         meta["generation"] = old["metadata"].get("generation", 0) + 1
+
+
+def begin_apply(
+    served: Served, place: Key, stored: Stored | None, config: Any, subresource: str, options: WriteOptions, now: float
+) -> Draft:
+    """A draft of what server-side apply makes of the object at `place`. Raises ApiError 400, 404 and 409."""
+    meta = check_identity(served, config)
+    meta.setdefault("name", place[1])
+    check_namespace(served, meta, place[0])
+    if stored is None and subresource:
+        raise not_found(served.group, served.plural, place[1])
+    live = served.read(stored.object) if stored else None
+    resets = ("status",) if not subresource and "status" in served.subresources else ()
+    writer = Writer(
+        manager=options.field_manager, api_version=served.api_version, subresource=subresource, resets=resets
+    )
+    merged = copied(apply(live, config, served.shape, writer, now, force=options.force))
+    if stored is None:
+        draft = begin_create(served, place[0], merged, options)
+    else:
+        merged["metadata"].setdefault("resourceVersion", str(stored.version))
+        draft = begin_update(served, stored, merged, subresource, options)
+    draft.applied = True
+    return draft
 
 
 def _spec_changed(new: Document, old: Document) -> bool:
@@ -236,12 +315,14 @@ def unchanged(draft: Draft) -> bool:
     old, new = draft.old, draft.new
     if any(new.get(k) != old.get(k) for k in new.keys() | old.keys() if k != "metadata"):
         return False
-    ignored = ("resourceVersion", "managedFields")
-    before = {k: v for k, v in old["metadata"].items() if k not in ignored}
-    after = {k: v for k, v in new["metadata"].items() if k not in ignored}
-    return before == after and len(new["metadata"].get("managedFields") or ()) == len(
-        old["metadata"].get("managedFields") or ()
-    )
+    return _comparable(old["metadata"]) == _comparable(new["metadata"])
+
+
+def _comparable(meta: Document) -> Document:
+    """Metadata without what moves by itself: the version, and the times at which fields were written."""
+    kept = {k: v for k, v in meta.items() if k not in ("resourceVersion", "managedFields")}
+    owners = [{k: v for k, v in entry.items() if k != "time"} for entry in meta.get("managedFields") or ()]
+    return kept | {"managedFields": owners}
 
 
 def check_current(draft: Draft, current: Stored | None) -> None:

@@ -1,0 +1,95 @@
+"""A bare HTTP client for contract cases: paths and documents, and answers that can be asked about."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import aiohttp
+
+from tests.api_servers import ADMIN_TOKEN, Api
+
+MERGE = "application/merge-patch+json"
+STRATEGIC = "application/strategic-merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
+APPLY = "application/apply-patch+yaml"
+WAIT_S = 20.0
+
+
+class Answer:
+    def __init__(self, code: int, headers: Any, text: str) -> None:
+        self.code, self.headers, self.text = code, headers, text
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.text)
+
+    @property
+    def refusal(self) -> tuple[int, str]:
+        """(code, reason) of a Status."""
+        assert self.json["kind"] == "Status", self.text
+        return self.code, self.json.get("reason", "")
+
+
+class Client:
+    """Raises AssertionError for an answer that is no success, unless the call expects a refusal."""
+
+    def __init__(self, api: Api, token: str = ADMIN_TOKEN) -> None:
+        self.api = api
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        self._session = aiohttp.ClientSession(
+            base_url=api.url, headers=headers, connector=aiohttp.TCPConnector(ssl=api.ssl)
+        )
+
+    async def __aenter__(self) -> "Client":
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self._session.close()
+
+    async def call(
+        self, method: str, path: str, body: Any = None, *, media: str = "application/json", accept: str = ""
+    ) -> Answer:
+        headers = {"Accept": accept} if accept else {}
+        data = None
+        if body is not None:
+            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            headers["Content-Type"] = media
+        async with self._session.request(method, path, data=data, headers=headers) as answer:
+            return Answer(answer.status, answer.headers, await answer.text())
+
+    async def get(self, path: str, *, accept: str = "") -> Any:
+        return self._good(await self.call("GET", path, accept=accept))
+
+    async def post(self, path: str, body: Any) -> Any:
+        return self._good(await self.call("POST", path, body))
+
+    async def put(self, path: str, body: Any) -> Any:
+        return self._good(await self.call("PUT", path, body))
+
+    async def patch(self, path: str, body: Any, media: str = MERGE) -> Any:
+        return self._good(await self.call("PATCH", path, body, media=media))
+
+    async def delete(self, path: str, body: Any = None) -> Any:
+        return self._good(await self.call("DELETE", path, body))
+
+    def _good(self, answer: Answer) -> Any:
+        assert answer.code < 300, answer.text
+        return answer.json
+
+    async def watch(self, path: str) -> AsyncIterator[dict[str, Any]]:
+        """The events of a watch until the server ends it."""
+        async with self._session.get(path) as answer:
+            assert answer.status == 200, await answer.text()
+            async for line in answer.content:
+                yield json.loads(line)
+
+    async def gone(self, path: str) -> None:
+        """Wait until the object is not there any more."""
+        await self.until(path, lambda answer: answer.code == 404)
+
+    async def until(self, path: str, holds: Any) -> Answer:
+        async with asyncio.timeout(WAIT_S):
+            while not holds(answer := await self.call("GET", path)):
+                await asyncio.sleep(0)
+            return answer
