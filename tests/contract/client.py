@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from typing import Any
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Self
 
 import aiohttp
 
@@ -41,7 +41,7 @@ class Client:
             base_url=api.url, headers=headers, connector=aiohttp.TCPConnector(ssl=api.ssl)
         )
 
-    async def __aenter__(self) -> "Client":
+    async def __aenter__(self) -> Self:
         return self
 
     async def __aexit__(self, *error: object) -> None:
@@ -84,12 +84,20 @@ class Client:
             async for line in answer.content:
                 yield json.loads(line)
 
-    async def gone(self, path: str) -> None:
+    async def gone(self, collection: str, name: str) -> None:
         """Wait until the object is not there any more."""
-        await self.until(path, lambda answer: answer.code == 404)
+        await self.until(collection, name, lambda event: event["type"] == "DELETED")
 
-    async def until(self, path: str, holds: Any) -> Answer:
+    async def until(self, collection: str, name: str, holds: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait for an event of the object that `holds` accepts; an object that is not there counts as DELETED."""
+        selector = f"fieldSelector=metadata.name%3D{name}"
+        found = await self.get(f"{collection}?{selector}")
+        events = [{"type": "ADDED", "object": item} for item in found["items"]]
+        if any(map(holds, events or [{"type": "DELETED", "object": {}}])):
+            return
+        version = found["metadata"]["resourceVersion"]
         async with asyncio.timeout(WAIT_S):
-            while not holds(answer := await self.call("GET", path)):
-                await asyncio.sleep(0)
-            return answer
+            async for event in self.watch(f"{collection}?watch=1&{selector}&resourceVersion={version}"):
+                if holds(event):
+                    return
+        raise AssertionError(f"the watch of {collection}/{name} ended too soon")
