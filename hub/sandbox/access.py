@@ -11,9 +11,10 @@ from typing import Any
 
 from msgspec import Struct
 
+from hub.sandbox.documents import Document
 from hub.sandbox.errors import ApiError, forbidden, qualified, unauthorized
 from hub.sandbox.selectors import matches_selector
-from hub.sandbox.storage import Collection, Document, Storage
+from hub.sandbox.storage import Collection, Storage
 
 RBAC = "rbac.authorization.k8s.io"
 MASTERS = "system:masters"

@@ -13,11 +13,12 @@ from hub.kueue.api.meta import ObjectKey, Resource, format_time
 from hub.sandbox.access import Access, bootstrap_objects
 from hub.sandbox.builtin import BUILTIN
 from hub.sandbox.collector import FOREGROUND, ORPHAN, Collector
+from hub.sandbox.documents import Document, copied
 from hub.sandbox.errors import conflict, not_found
 from hub.sandbox.establishing import Establisher
 from hub.sandbox.patches import merge_patch
 from hub.sandbox.served import Registry, Served
-from hub.sandbox.storage import LOG_EVENTS, Collection, Document, Event, EventType, Key, Storage, Stored
+from hub.sandbox.storage import LOG_EVENTS, Collection, Event, EventType, Key, Storage, Stored
 from hub.sandbox.writing import (
     IN_PROCESS,
     Draft,
@@ -27,7 +28,6 @@ from hub.sandbox.writing import (
     begin_create,
     begin_update,
     check_current,
-    copied,
     finish_create,
     finish_update,
     missing_namespace,

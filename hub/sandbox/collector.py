@@ -15,9 +15,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from hub.kueue.api.meta import format_time
+from hub.sandbox.documents import Document
 from hub.sandbox.errors import ApiError
 from hub.sandbox.served import Registry, Served
-from hub.sandbox.storage import Collection, Document, Event, Key, Storage, Stored
+from hub.sandbox.storage import Collection, Event, Key, Storage, Stored
 
 FOREGROUND = "foregroundDeletion"
 ORPHAN = "orphan"

@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from hub.kueue.api.meta import Resource, format_time
+from hub.sandbox.documents import Document
 from hub.sandbox.errors import FieldError, invalid_value, not_supported, required
 from hub.sandbox.jsonpath import PathError, compile_path
 from hub.sandbox.schemas import read_schema
 from hub.sandbox.served import BASE_FIELDS, Column, Registry, Rules, Scale, Served
 from hub.sandbox.shapes import crd_shape
 from hub.sandbox.tables import AGE, NAME, age
-
-Document = dict[str, Any]
 
 CLEANUP_FINALIZER = "customresourcecleanup.apiextensions.k8s.io"
 COLLECTION = "customresourcedefinitions.apiextensions.k8s.io"

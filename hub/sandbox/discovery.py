@@ -2,12 +2,10 @@
 
 import platform
 from collections.abc import Iterable
-from typing import Any
 
 from hub.sandbox.builtin import SUBRESOURCES
+from hub.sandbox.documents import Document
 from hub.sandbox.served import Registry, Served
-
-Document = dict[str, Any]
 
 MAJOR, MINOR, PATCH = 1, 35, 2
 GIT_VERSION = f"v{MAJOR}.{MINOR}.{PATCH}+sandbox"

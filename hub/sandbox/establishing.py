@@ -3,8 +3,9 @@
 from typing import Any, Protocol
 
 from hub.sandbox.definitions import CLEANUP_FINALIZER, COLLECTION, name_conflict, served_versions, status_of
+from hub.sandbox.documents import Document
 from hub.sandbox.served import Registry, Served
-from hub.sandbox.storage import Document, Event, Key, Storage
+from hub.sandbox.storage import Event, Key, Storage
 
 
 class Writes(Protocol):

@@ -1,8 +1,6 @@
 """core/v1 Event and events.k8s.io/v1 Event are one object under two sets of field names."""
 
-from typing import Any
-
-Document = dict[str, Any]
+from hub.sandbox.documents import Document
 
 #: core/v1 name -> events.k8s.io/v1 name
 RENAMED = {

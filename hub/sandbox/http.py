@@ -23,6 +23,7 @@ from hub.sandbox.watch import flag
 
 log = logging.getLogger(__name__)
 
+NO_SUCH_PAGE = "404 page not found\n"
 WRITE_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
 
@@ -65,6 +66,8 @@ class Edge:
             return self._discovery(request, target)
         served = self.api.registry.at(target.group, target.version, target.plural)
         if served is None:
+            if not self.api.registry.has_group(target.group):
+                raise web.HTTPNotFound(text=NO_SUCH_PAGE)
             raise no_such_resource()
         verb = VERBS.get((request.method, bool(target.name)))
         if verb is None or (verb not in served.verbs and not target.subresource):
@@ -135,7 +138,7 @@ class Edge:
         known = self._documents.get(name)
         if known is None or known[0] != epoch:
             if (document := make()) is None:
-                raise web.HTTPNotFound(text="404 page not found\n")
+                raise web.HTTPNotFound(text=NO_SUCH_PAGE)
             known = self._documents[name] = (epoch, orjson.dumps(document))
         return web.Response(body=known[1], content_type=JSON)
 
@@ -144,7 +147,7 @@ class Edge:
             return web.Response(body=orjson.dumps(discovery.version_info()), content_type=JSON)
         if path.split("/")[1] in ("healthz", "readyz", "livez"):
             return web.Response(text="ok")
-        raise web.HTTPNotFound(text="404 page not found\n")
+        raise web.HTTPNotFound(text=NO_SUCH_PAGE)
 
 
 def _attributes(target: Target, verb: str) -> Attributes:

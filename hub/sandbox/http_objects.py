@@ -11,6 +11,7 @@ from aiohttp import web
 
 from hub.sandbox.access import User
 from hub.sandbox.apiserver import ApiServer, DeleteOptions
+from hub.sandbox.documents import Document, copied
 from hub.sandbox.errors import ApiError, bad_request, method_not_allowed, too_large
 from hub.sandbox.faults import CutError, Faults
 from hub.sandbox.negotiation import (
@@ -31,9 +32,9 @@ from hub.sandbox.reading import list_page, list_parameters, whole_number
 from hub.sandbox.rendering import Rendering
 from hub.sandbox.routing import Target
 from hub.sandbox.served import Served
-from hub.sandbox.storage import Document, Key, Stored
+from hub.sandbox.storage import Key, Stored
 from hub.sandbox.watch import BOOKMARK_S, Watcher, flag, watch_parameters
-from hub.sandbox.writing import Draft, WriteOptions, begin_update, copied
+from hub.sandbox.writing import Draft, WriteOptions, begin_update
 
 BODY_MAX_BYTES = 3 * 1024 * 1024
 #: Answers above this size are compressed for clients that accept it, as kube-apiserver does.

@@ -10,6 +10,7 @@ from aiohttp import web
 from hub.kueue.api.meta import format_time
 from hub.sandbox.access import service_account
 from hub.sandbox.apiserver import DeleteOptions
+from hub.sandbox.documents import Document, copied, dig
 from hub.sandbox.errors import ApiError, bad_request, conflict, method_not_allowed
 from hub.sandbox.faults import CutError
 from hub.sandbox.http_objects import HANDLERS, Call, answer_document, dry_run_asked, finish, patched_document
@@ -17,10 +18,9 @@ from hub.sandbox.negotiation import APPLY_PATCH
 from hub.sandbox.reading import whole_number
 from hub.sandbox.reviews import REVIEWS
 from hub.sandbox.selectors import selector_text
-from hub.sandbox.storage import Document, Event, Stored
-from hub.sandbox.tables import dig
+from hub.sandbox.storage import Event, Stored
 from hub.sandbox.watch import flag
-from hub.sandbox.writing import begin_update, check_identity, copied
+from hub.sandbox.writing import begin_update, check_identity
 
 TOKEN_BYTES = 24
 TOKEN_LIFE_S = 3600

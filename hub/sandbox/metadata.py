@@ -6,8 +6,6 @@ from typing import Any
 
 from hub.sandbox.errors import FieldError, forbidden_field, invalid_value, required, too_long
 
-Document = dict[str, Any]
-
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]")

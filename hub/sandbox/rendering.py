@@ -5,10 +5,11 @@ from collections.abc import Callable
 import orjson
 from msgspec import Struct
 
+from hub.sandbox.documents import Document
 from hub.sandbox.negotiation import Form, Output
 from hub.sandbox.reading import Page
 from hub.sandbox.served import Served
-from hub.sandbox.storage import Document, Event, Stored
+from hub.sandbox.storage import Event, Stored
 from hub.sandbox.tables import ROW_OBJECTS, column_definitions, partial, row, table
 
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"

@@ -1,12 +1,10 @@
 """Questions in the form of objects: who is this token, may this user do that. They are answered, not stored."""
 
 from collections.abc import Callable, Iterable
-from typing import Any
 
 from hub.sandbox.access import MASTERS, Access, Attributes, Rule, User, reason_denied
+from hub.sandbox.documents import Document
 from hub.sandbox.errors import ApiError, bad_request
-
-Document = dict[str, Any]
 
 
 def _spec(review: Document) -> Document:

@@ -7,14 +7,12 @@ from typing import Any
 
 from hub.sandbox.definitions import COLLECTION as DEFINITIONS
 from hub.sandbox.definitions import DEFINITION_RULES
+from hub.sandbox.documents import Document
 from hub.sandbox.errors import FieldError, forbidden_field, invalid_value, required
 from hub.sandbox.events import default_event
 from hub.sandbox.rules_jobs import JOB_RULES
 from hub.sandbox.rules_pods import POD_RULES, default_template, validate_pod_spec
 from hub.sandbox.served import Rules
-
-Document = dict[str, Any]
-
 
 # --- namespaces and nodes --------------------------------------------------------------------------------------------
 

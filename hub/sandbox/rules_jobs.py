@@ -6,13 +6,11 @@ only what steers pods to nodes (KEP-2926). Kueue relies on both.
 
 import re
 from collections.abc import Iterator
-from typing import Any
 
+from hub.sandbox.documents import Document, dig
 from hub.sandbox.errors import FieldError, invalid_value, not_supported, required, too_long
 from hub.sandbox.rules_pods import default_template, validate_pod_spec
 from hub.sandbox.served import Rules
-
-Document = dict[str, Any]
 
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 PREFIX = "batch.kubernetes.io/"
@@ -133,11 +131,11 @@ def _job_update(draft: Document, old: Document) -> list[FieldError]:
     if _completions_fixed(new_spec, old_spec):
         fixed.insert(0, "completions")
     new_template, old_template = new_spec.get("template") or {}, old_spec.get("template") or {}
-    if _may_be_steered(old):
-        new_template, old_template = _fixed_template(new_template), _fixed_template(old_template)
-    if new_template != old_template:
-        fixed.append("template")
-    return [invalid_value(f"spec.{name}", new_spec.get(name), "field is immutable") for name in fixed]
+    if not _may_be_steered(old):
+        fixed += ["template"] if new_template != old_template else []
+    elif _fixed_template(new_template) != _fixed_template(old_template):
+        fixed.append("template.spec")
+    return [invalid_value(f"spec.{name}", dig(new_spec, *name.split(".")), "field is immutable") for name in fixed]
 
 
 def _condition(job: Document, kind: str) -> bool:

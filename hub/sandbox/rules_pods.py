@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 from typing import Any
 
+from hub.sandbox.documents import Document
 from hub.sandbox.errors import FieldError, duplicate, forbidden_field, not_supported, required
+from hub.sandbox.resources import normalize, resource_errors
 from hub.sandbox.served import Rules
-
-Document = dict[str, Any]
 
 RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DEFAULT_GRACE_S = 30
@@ -15,7 +15,7 @@ DEFAULT_GRACE_S = 30
 def default_container(container: Document) -> None:
     tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
     container.setdefault("imagePullPolicy", "IfNotPresent" if tag not in ("", "latest") else "Always")
-    container.setdefault("resources", {})
+    normalize(container.setdefault("resources", {}))
     container.setdefault("terminationMessagePath", "/dev/termination-log")
     container.setdefault("terminationMessagePolicy", "File")
     for port in container.get("ports") or ():
@@ -100,6 +100,7 @@ def _container_errors(spec: Document, path: str) -> Iterator[FieldError]:
             if container.get("name") in seen:
                 yield duplicate(f"{at}.name", container["name"])
             seen.add(container.get("name", ""))
+            yield from resource_errors(container.get("resources") or {}, f"{at}.resources")
 
 
 def _validate_pod(draft: Document) -> list[FieldError]:

@@ -7,10 +7,10 @@ from typing import Any
 from msgspec import Struct
 
 from hub.kueue.api.meta import Resource
+from hub.sandbox.documents import Document
 from hub.sandbox.errors import FieldError, no_such_resource
 from hub.sandbox.schemas import Schema
 from hub.sandbox.shapes import PLAIN, Shape
-from hub.sandbox.storage import Document
 
 BASE_FIELDS = {"metadata.name": ("metadata", "name"), "metadata.namespace": ("metadata", "namespace")}
 
@@ -157,6 +157,9 @@ class Registry:
         if (found := self.at(resource.group, resource.version, resource.plural)) is None:
             raise no_such_resource()
         return found
+
+    def has_group(self, group: str) -> bool:
+        return any(g == group for g, _, _ in self._by_path)
 
     def group_versions(self) -> dict[str, list[str]]:
         """Groups and their versions, in the order in which they came; "" is core."""

@@ -13,9 +13,10 @@ from typing import Any, Literal
 
 import orjson
 
+from hub.sandbox.documents import Document
+
 log = logging.getLogger(__name__)
 
-Document = dict[str, Any]
 EventType = Literal["ADDED", "MODIFIED", "DELETED"]
 #: (namespace, name); plain tuples because they are hashed and compared on every path.
 Key = tuple[str, str]

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from hub.kueue.api.meta import parse_time
+from hub.sandbox.documents import Document, dig
 from hub.sandbox.selectors import selector_text
 from hub.sandbox.served import Column
 
-Document = dict[str, Any]
 NONE = "<none>"
 UNKNOWN = "<unknown>"
 
@@ -40,12 +40,6 @@ def _two(s: int, unit: int, name: str, small: int, small_name: str) -> str:
 
 def age(text: str | None, now: float) -> str:
     return human_duration(now - parse_time(text)) if text else UNKNOWN
-
-
-def dig(obj: Any, *path: str) -> Any:
-    for step in path:
-        obj = obj.get(step) if isinstance(obj, dict) else None
-    return obj
 
 
 def _path(*path: str, default: Any = "") -> Callable[[Document, float], Any]:

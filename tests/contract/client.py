@@ -1,6 +1,7 @@
 """A bare HTTP client for contract cases: paths and documents, and answers that can be asked about."""
 
 import asyncio
+import io
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Self
@@ -53,7 +54,7 @@ class Client:
         headers = {"Accept": accept} if accept else {}
         data = None
         if body is not None:
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
+            data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
             headers["Content-Type"] = media
         async with self._session.request(method, path, data=data, headers=headers) as answer:
             return Answer(answer.status, answer.headers, await answer.text())
