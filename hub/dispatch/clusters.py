@@ -88,6 +88,9 @@ class Cluster(Struct, frozen=True, kw_only=True):
     join_expires_at: Instant | None = None
 
 
+#: Reason of a cluster that the operator has declared lost: whatever ran there does not run any more.
+DECLARED_LOST = "DeclaredLost"
+
 #: New work may be offered in this state only.
 OFFERS_TO = frozenset({ClusterState.ACTIVE})
 
@@ -255,6 +258,10 @@ def _lost(c: Cluster, event: ClusterEvent, policy: HealthPolicy) -> Cluster:
     return _to(c, event, ClusterState.LOST, answers_in_row=0)
 
 
+def _declared(c: Cluster, event: ClusterEvent, policy: HealthPolicy) -> Cluster:
+    return msgspec.structs.replace(_lost(c, event, policy), reason=DECLARED_LOST)
+
+
 def _cordon(c: Cluster, event: ClusterEvent, policy: HealthPolicy) -> Cluster:
     return msgspec.structs.replace(c, cordoned=True, draining=False)
 
@@ -316,8 +323,8 @@ TRANSITIONS: dict[tuple[ClusterState, type[ClusterEvent]], Row] = {
     (_C.SUSPECT, GraceOver): Row((_C.LOST,), _lost),
     (_C.LOST, GraceOver): Row((_C.LOST,), _stay),
     (_C.REMOVED, GraceOver): Row((_C.REMOVED,), _stay),
-    **{(s, DeclareLost): Row((_C.LOST,), _lost) for s in (_C.ACTIVE, _C.SUSPECT, _C.CORDONED, _C.DRAINING)},
-    (_C.LOST, DeclareLost): Row((_C.LOST,), _lost),
+    **{(s, DeclareLost): Row((_C.LOST,), _declared) for s in (_C.ACTIVE, _C.SUSPECT, _C.CORDONED, _C.DRAINING)},
+    (_C.LOST, DeclareLost): Row((_C.LOST,), _declared),
     (_C.REMOVED, DeclareLost): Row((_C.REMOVED,), _stay),
     **{(s, Cordon): Row((s,), _cordon) for s in (_C.INVITED, _C.SUSPECT, _C.LOST)},
     **{(s, Cordon): Row((_C.CORDONED,), _and_home(_cordon)) for s in _HOME},

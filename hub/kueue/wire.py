@@ -12,6 +12,9 @@ A new boot id, or a cursor that the agent does not know, makes the answer a full
 placement that the agent has, so that the hub can tell what is missing. `PollRequest.inventory` is the same in the other
 direction: what it does not name must go. An acknowledged Run intent is not sent again, not even after a restart of the
 agent: if its copy is gone by then, the hub hears so from the full answer and decides, instead of a finished job running twice.
+
+Two requests of one hub may be under way at once: one waits for news when the next one brings intents. The agent then answers
+the one that waits at once, with what there is.
 """
 
 from enum import StrEnum
@@ -272,7 +275,7 @@ class PollAnswer(Message, frozen=True, kw_only=True):
     full: bool = False
     placements: list[PlacementReport] = []
     acknowledged: list[Acknowledgement] = []
-    #: None: as in the last answer.
+    #: None: unchanged since the request's cursor. A change of capacity moves the cursor like a change of a placement.
     capacity: CapacityReport | None = None
     agent_version: str = ""
     #: The agent's clock, to show skew.
