@@ -288,11 +288,12 @@ class _Definer:
     def _property(self, owner: str, name: str, model: Model, package: str, shape: Shape) -> dict[str, Any]:
         schema = self._value(owner, name, model.types[name], package, shape)
         text = model.texts.get(name) or _ABOUT_FIELDS.get(name, "")
-        if "$ref" in schema and (text or shape.inline):
+        part = {"default": {}} if shape.inline and shape.form == "struct" else {}
+        if "$ref" in schema and (text or part):
             schema = {"allOf": [schema]}
         if text:
             schema = {"description": text, **schema}
-        return schema | ({"default": {}} if shape.inline else {}) | _marks(shape, schema)
+        return schema | part | _marks(shape, schema)
 
     def _value(self, owner: str, name: str, kind: str, package: str, shape: Shape) -> dict[str, Any]:
         if kind.startswith("list["):

@@ -144,7 +144,7 @@ def _readable(step: str) -> str:
 
 
 def item_step(item: Any, shape: Shape, place: int) -> str:
-    """The step that stands for one item. Raises ListError when a key is missing."""
+    """The step that stands for one item; keys that it leaves out are no part of it. Raises ListError."""
     if shape.form == "set":
         if item is None or isinstance(item, dict | list):
             raise ListError(f"element {place}: a set holds plain values only")
@@ -153,11 +153,6 @@ def item_step(item: Any, shape: Shape, place: int) -> str:
         raise ListError(f"element {place}: associative list with keys may not have non-map elements")
     values = {key: item.get(key, shape.key_defaults.get(key)) for key in shape.keys}
     keys = {key: value for key, value in values.items() if value is not None}
-    if not keys:
-        raise ListError(
-            f"element {place}: associative list with keys has an element that omits all key fields"
-            f" {json.dumps(list(shape.keys))} (and doesn't have default values for any key fields)"
-        )
     return "k:" + orjson.dumps(keys, option=orjson.OPT_SORT_KEYS).decode()
 
 
@@ -250,17 +245,17 @@ def _compare_fields(
         part = shape.child(name)
         before = old.get(name)
         if before is None and name not in old:
-            if not (part.inline and isinstance(after, dict)):
+            if not (part.inline and isinstance(after, dict | list)):
                 changed[f"f:{name}"] = _all_of(after, part)
                 continue
-            before = {}
+            before = type(after)()
         if before is not after and before != after:
             _compare_values(f"f:{name}", before, after, part, changed, removed)
     for name, before in old.items():
         if name not in new:
             part = shape.child(name)
-            if part.inline and isinstance(before, dict):
-                _compare_values(f"f:{name}", before, {}, part, changed, removed)
+            if part.inline and isinstance(before, dict | list):
+                _compare_values(f"f:{name}", before, type(before)(), part, changed, removed)
             else:
                 removed[f"f:{name}"] = _all_of(before, part)
 

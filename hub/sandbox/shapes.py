@@ -49,6 +49,8 @@ MAP = Shape(form="map")
 #: A set that a strategic merge patch merges (finalizers), and one that it replaces.
 MERGED_SET = Shape(form="set", strategy=frozenset({"merge"}))
 SET = Shape(form="set")
+#: Type of items that have one owner each.
+WHOLE = "(whole)"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +74,11 @@ def _part(name: str) -> _Use:
     return _Use(name, inline=True)
 
 
-def _by(*keys: str, of: str = "", merge: bool = True, retain: bool = False, **defaults: Any) -> _Use:
+def _by(
+    *keys: str, of: str = "", merge: bool = True, retain: bool = False, inline: bool = False, **defaults: Any
+) -> _Use:
     """A keyed list. Strategic merge patch knows one key only: the first."""
-    return _Use(of, "keyed", keys, keys[0] if merge else "", retain, key_defaults=defaults)
+    return _Use(of, "keyed", keys, keys[0] if merge else "", retain, inline, defaults)
 
 
 def _merged(key: str) -> _Use:
@@ -108,7 +112,7 @@ TYPES: dict[str, dict[str, Shape | _Use]] = {
         "annotations": MAP,
         "finalizers": MERGED_SET,
         "labels": MAP,
-        "ownerReferences": _Use("", "keyed", ("uid",), "uid"),
+        "ownerReferences": _by("uid", of=WHOLE),
     },
     # --- core -----------------------------------------------------------------------------------------------------
     "ConfigMap": {"metadata": _part("ObjectMeta"), "data": MAP, "binaryData": MAP},
@@ -132,6 +136,7 @@ TYPES: dict[str, dict[str, Shape | _Use]] = {
         "involvedObject": _OBJECT_REFERENCE,
         "regarding": _OBJECT_REFERENCE,
         "related": _OBJECT_REFERENCE,
+        "source": _part(""),
     },
     "LimitRange": _kind(),
     "Namespace": _kind(status="NamespaceStatus"),
@@ -158,10 +163,10 @@ TYPES: dict[str, dict[str, Shape | _Use]] = {
     "Pod": _kind("PodSpec", "PodStatus"),
     "PodSpec": {
         "affinity": _of("Affinity"),
-        "containers": _by("name", of="Container"),
+        "containers": _by("name", of="Container", inline=True),
         "ephemeralContainers": _by("name", of="EphemeralContainer"),
         "hostAliases": _by("ip"),
-        "imagePullSecrets": _by("name"),
+        "imagePullSecrets": _by("name", of=WHOLE),
         "initContainers": _by("name", of="Container"),
         "nodeSelector": ATOMIC,
         "overhead": MAP,
@@ -199,7 +204,7 @@ TYPES: dict[str, dict[str, Shape | _Use]] = {
     "Service": _kind("ServiceSpec", "ServiceStatus"),
     "ServiceSpec": {"ports": _by("port", "protocol", protocol="TCP"), "selector": ATOMIC},
     "ServiceStatus": {"conditions": _CONDITIONS, "loadBalancer": _part("")},
-    "ServiceAccount": {"metadata": _part("ObjectMeta"), "secrets": _by("name")},
+    "ServiceAccount": {"metadata": _part("ObjectMeta"), "secrets": _by("name", of=WHOLE)},
     # --- batch, apps, autoscaling, policy -------------------------------------------------------------------------
     "Job": _kind("JobSpec", "JobStatus"),
     "JobSpec": {
@@ -233,7 +238,7 @@ TYPES: dict[str, dict[str, Shape | _Use]] = {
     "DaemonSetSpec": {"selector": ATOMIC, "template": _part("PodTemplateSpec"), "updateStrategy": _part("")},
     "DaemonSetStatus": _WORKLOAD_STATUS,
     "HorizontalPodAutoscaler": _kind("HorizontalPodAutoscalerSpec", "HorizontalPodAutoscalerStatus"),
-    "HorizontalPodAutoscalerSpec": {"scaleTargetRef": ATOMIC},
+    "HorizontalPodAutoscalerSpec": {"scaleTargetRef": _part("")},
     "HorizontalPodAutoscalerStatus": _WORKLOAD_STATUS,
     "PodDisruptionBudget": _kind("PodDisruptionBudgetSpec", "PodDisruptionBudgetStatus"),
     "PodDisruptionBudgetSpec": {"selector": Shape(form="atomic", strategy=frozenset({"replace"}))},
@@ -272,20 +277,19 @@ def _resolved(use: Shape | _Use, types: Mapping[str, Shape]) -> Shape:
     if use.form == "struct":
         return Shape(fields=target.fields, inline=use.inline)
     strategy = frozenset({*(["merge"] if use.merge_key else []), *(["retainKeys"] if use.retain else [])})
-    # An owner reference has one owner as a whole; in every other list the items may be shared.
-    items = ATOMIC if use.keys == ("uid",) else target
     return Shape(
         form=use.form,
-        items=items,
+        items=target,
         keys=use.keys,
         key_defaults=use.key_defaults,
         strategy=strategy,
         merge_key=use.merge_key,
+        inline=use.inline,
     )
 
 
 def _resolve_all() -> dict[str, Shape]:
-    types = {name: Shape() for name in TYPES}
+    types = {name: Shape() for name in TYPES} | {WHOLE: ATOMIC}
     for name, fields in TYPES.items():
         types[name].fields.update({key: _resolved(use, types) for key, use in fields.items()})
     return types

@@ -121,7 +121,6 @@ def test_an_update_owns_parents_that_the_kind_does_not_always_have():
                 "f:template": {
                     "f:spec": {
                         "f:containers": {
-                            ".": {},
                             'k:{"name":"a"}': {
                                 ".": {},
                                 "f:image": {},
@@ -351,10 +350,10 @@ def test_kubectl_moves_from_client_side_to_server_side_apply_without_conflict():
         pytest.param({"metadata": {"managedFields": []}}, 400, "managedFields must be nil", id="with managedFields"),
         pytest.param({"apiVersion": "apps/v2"}, 400, "expected: apps/v1", id="of another version"),
         pytest.param(
-            {"spec": {"template": template({"image": "x"})}},
+            {"spec": {"template": template("x")}},
             500,
             "(default/web; apps/v1, Kind=Deployment): .spec.template.spec.containers: element 0: associative list",
-            id="with an item that has no key",
+            id="with an item that is no object",
         ),
         pytest.param(
             {"spec": {"template": template(A, A)}}, 500, 'duplicate entries for key [name="a"]', id="with an item twice"
