@@ -373,5 +373,4 @@ def builtin_schema(group: str, version: str, kind: str) -> Schema | None:
     """The schema of a built-in kind for `drop_unknown`; None when it is not known."""
     definitions, names = define([(group, version, kind)])
     name = names.get((group, version, kind))
-    by_last_part = {full.rpartition("/")[2]: schema for full, schema in definitions.items()}
-    return read_schema({"$ref": PREFIX + name}, by_last_part) if name else None
+    return read_schema({"$ref": PREFIX + name}, definitions) if name else None

@@ -13,10 +13,11 @@ from typing import Any
 
 from hub.kueue.api.errors import QuantityError
 from hub.kueue.api.quantity import nanos
+from hub.sandbox.formats import QUANTITY_RULE
 
 
 class MissingError(Exception):
-    """A key, index or optional value that is not there."""
+    """A key, index or optional value that is not there, or a text that is no quantity: the message says it all."""
 
 
 # --- types of values that JSON has not -------------------------------------------------------------------------------------
@@ -179,8 +180,8 @@ def _quantity(value: Any) -> Quantity:
         raise TypeError("quantity() takes a text")
     try:
         return Quantity(nanos(value))
-    except QuantityError as error:
-        raise ValueError(str(error)) from None
+    except QuantityError:
+        raise MissingError(QUANTITY_RULE) from None
 
 
 _PARSERS: dict[type, Callable[[Any], Any]] = {datetime: _timestamp, timedelta: _duration, Quantity: _quantity}
@@ -332,7 +333,7 @@ def _value(optional: Optional) -> Any:
 def _is_quantity(value: Any) -> bool:
     try:
         _quantity(value)
-    except (TypeError, ValueError):
+    except (TypeError, MissingError):
         return False
     return True
 

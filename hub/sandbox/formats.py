@@ -7,6 +7,9 @@ import re
 from collections.abc import Callable
 from datetime import date, datetime
 
+#: What is said about a text that is no quantity, everywhere in the same words.
+QUANTITY_RULE = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'"
+
 _HEX = "[0-9a-fA-F]"
 _UUID = rf"{_HEX}{{8}}-?{_HEX}{{4}}-?%s{_HEX}{{3}}-?%s{_HEX}{{3}}-?{_HEX}{{12}}"
 _LABEL = r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"
@@ -16,7 +19,7 @@ _PATTERNS = {
     "uuid3": _UUID % ("3", _HEX),
     "uuid4": _UUID % ("4", "[89abAB]"),
     "uuid5": _UUID % ("5", "[89abAB]"),
-    "hostname": r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?(\.[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?)*\.?",
+    "hostname": r"[a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?|([a-zA-Z0-9]([a-zA-Z0-9-]{0,61}[a-zA-Z0-9])?\.)+[a-zA-Z]{2,63}",
     "mac": rf"{_HEX}{{2}}([:-]{_HEX}{{2}}){{5}}|{_HEX}{{2}}([:-]{_HEX}{{2}}){{7}}|{_HEX}{{4}}(\.{_HEX}{{4}}){{2,3}}",
     "email": r"[^@\s]+@[^@\s]+",
     "uri": r"[a-zA-Z][a-zA-Z0-9+.-]*:[^\s]*|/[^\s]*",

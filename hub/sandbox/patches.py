@@ -11,6 +11,7 @@ strategic merge patch   Kubernetes' own, for built-in kinds: as a merge patch, b
 """
 
 from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 import jsonpatch
@@ -27,9 +28,24 @@ _DELETE_FROM = "$deleteFromPrimitiveList/"
 _ORDER = "$setElementOrder/"
 
 
-def _unprocessable(message: str) -> ApiError:
-    """422 for a patch that can be read but not applied."""
-    return ApiError(422, "Invalid", message)
+def _unmergeable(message: str) -> ApiError:
+    """A strategic merge patch that can be read but not merged. kube-apiserver has no code for it and answers 500."""
+    return ApiError(500, "", message)
+
+
+class _Replace(jsonpatch.ReplaceOperation):
+    """Kubernetes' JSON patches may replace a field that is not there."""
+
+    def apply(self, obj: Any) -> Any:
+        parent, part = self.pointer.to_last(obj)
+        if isinstance(parent, dict) and isinstance(part, str):
+            parent[part] = self.operation["value"]
+            return obj
+        return super().apply(obj)
+
+
+class _JsonPatch(jsonpatch.JsonPatch):
+    operations = MappingProxyType({**jsonpatch.JsonPatch.operations, "replace": _Replace})
 
 
 # --- RFC 7386 and RFC 6902 -------------------------------------------------------------------------------------------------
@@ -49,7 +65,7 @@ def merge_patch(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: dict[str, Any], operations: Any) -> Any:
-    """`target` after the operations (RFC 6902). Raises ApiError: 400 for what is no patch, 422 when it does not apply."""
+    """`target` after the operations (RFC 6902). Raises ApiError: 400 for what is no list, 422 when it does not apply."""
     if not isinstance(operations, list):
         raise bad_request(f"a JSON patch is a list of operations, not {_go_type(operations)}")
     if len(operations) > JSON_PATCH_OPERATIONS_MAX:
@@ -58,18 +74,18 @@ def json_patch(target: dict[str, Any], operations: Any) -> Any:
         )
         raise ApiError(413, "RequestEntityTooLarge", message)
     try:
-        return jsonpatch.JsonPatch(operations).apply(target)
-    except jsonpatch.InvalidJsonPatch as error:
-        raise bad_request(f"this JSON patch can not be read: {error}") from error
+        return _JsonPatch(operations).apply(target)
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError) as error:
-        raise _unprocessable(f"the JSON patch does not apply: {error}") from error
+        # The library quotes the whole object after " in "; the user has it.
+        why = str(error).partition(" in {")[0]
+        raise ApiError(422, "Invalid", f"the JSON patch does not apply: {why}") from error
 
 
 # --- strategic merge patch -------------------------------------------------------------------------------------------------
 
 
 def strategic_merge_patch(target: dict[str, Any], patch: Any, shape: Shape) -> dict[str, Any]:
-    """`target` after a strategic merge patch; `shape` is that of the kind. Raises ApiError (400, 422)."""
+    """`target` after a strategic merge patch; `shape` is that of the kind. Raises ApiError (400, 500)."""
     if not isinstance(patch, dict):
         raise bad_request(f"a strategic merge patch is an object, not {_go_type(patch)}")
     return _merge_objects(target, patch, shape)
@@ -80,11 +96,12 @@ def _merge_objects(target: Mapping[str, Any], patch: Mapping[str, Any], shape: S
         return _directed(patch)
     merged = _retained(target, patch) if _RETAIN in patch else dict(target)
     for name, value in patch.items():
-        if name == _RETAIN or name.startswith(_ORDER):
-            continue
         if name.startswith(_DELETE_FROM):
             _delete_from_set(merged, name.removeprefix(_DELETE_FROM), value)
-        elif value is None:
+    for name, value in patch.items():
+        if name == _RETAIN or name.startswith((_ORDER, _DELETE_FROM)):
+            continue
+        if value is None:
             merged.pop(name, None)
         else:
             _merge_field(merged, name, value, shape.child(name))
@@ -151,7 +168,7 @@ def _merge_lists(old: list[Any], patch: list[Any], shape: Shape) -> list[Any]:
         merged = list(dict.fromkeys([*old, *patch]))
         return _ordered(merged, patch, old, "")
     if not shape.merge_key:
-        raise _unprocessable("cannot merge lists without merge key")
+        raise _unmergeable("cannot merge lists without merge key")
     return _merge_keyed(old, patch, shape)
 
 
@@ -186,7 +203,7 @@ def _after_list_directives(old: list[Any], patch: list[Any], key: str) -> list[A
             case "replace":
                 replace = True
             case "merge":
-                raise _unprocessable("merging lists cannot yet be specified in the patch")
+                raise _unmergeable("merging lists cannot yet be specified in the patch")
             case _:
                 raise _unknown_directive(item)
     return None if replace else [item for item in old if _hashable(item.get(key)) not in gone]
@@ -213,7 +230,7 @@ def _check_order(order: list[Any], patched: Any, key: str, name: str) -> None:
     items = [item for item in patched or [] if not (isinstance(item, dict) and item.get(_PATCH) is not None)]
     found = [ranks.get(_hashable(_identity(item, key)), -1) for item in items]
     if -1 in found or found != sorted(found):
-        raise _unprocessable(
+        raise _unmergeable(
             f"The order in patch list:\n{patched}\n doesn't match $setElementOrder list:\n{order}\n (field {name})"
         )
 
@@ -242,7 +259,7 @@ def _identity(item: Any, key: str) -> Any:
 
 def _key_value(item: Mapping[str, Any], key: str) -> Any:
     if key not in item:
-        raise _unprocessable(f"map: {dict(item)} does not contain declared merge key: {key}")
+        raise _unmergeable(f"map: {dict(item)} does not contain declared merge key: {key}")
     return item[key]
 
 
@@ -252,13 +269,13 @@ def _hashable(value: Any) -> Any:
 
 def _check_one_type(items: list[Any]) -> None:
     if len({isinstance(item, dict) for item in items}) > 1:
-        raise _unprocessable("list element types are not identical: objects and plain values can not be merged")
+        raise _unmergeable("list element types are not identical: objects and plain values can not be merged")
     if any(isinstance(item, list) for item in items):
-        raise _unprocessable("lists of lists are not supported in a strategic merge patch")
+        raise _unmergeable("lists of lists are not supported in a strategic merge patch")
 
 
 def _unknown_directive(patch: Mapping[str, Any]) -> ApiError:
-    return bad_request(f"unknown patch type: {patch[_PATCH]} in map: {dict(patch)}; use replace or delete")
+    return _unmergeable(f"unknown patch type: {patch[_PATCH]} in map: {dict(patch)}; use replace or delete")
 
 
 def _go_type(value: Any) -> str:

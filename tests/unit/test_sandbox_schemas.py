@@ -144,8 +144,8 @@ KEYED = listed(record(k=STRING, v=INTEGER), **{"x-kubernetes-list-type": "map", 
     ("schema", "value", "want"),
     [
         pytest.param(INTEGER, "x", 'spec.f: Invalid value: "string": spec.f in body must be of type integer: "string"', id="a string for an integer"),
-        pytest.param(INTEGER, 1.5, 'spec.f: Invalid value: "number": spec.f in body must be of type integer: "number"', id="a fraction for an integer"),
         pytest.param(INTEGER, True, 'spec.f: Invalid value: "boolean": spec.f in body must be of type integer: "boolean"', id="a boolean for an integer"),
+        pytest.param({"x-kubernetes-int-or-string": True}, True, 'spec.f: Invalid value: "boolean": spec.f in body must be of type integer,string: "boolean"', id="a boolean for int-or-string"),
         pytest.param(STRING, None, 'spec.f: Invalid value: "null": spec.f in body must be of type string: "null"', id="null where it is no value"),
         pytest.param({**INTEGER, "minimum": 0}, -1, "spec.f: Invalid value: -1: spec.f in body should be greater than or equal to 0", id="below the minimum"),
         pytest.param({**INTEGER, "minimum": 0, "exclusiveMinimum": True}, 0, "spec.f: Invalid value: 0: spec.f in body should be greater than 0", id="at an exclusive minimum"),
@@ -206,7 +206,7 @@ ONE_OF = {**record(a=STRING, b=STRING), "oneOf": [{"required": ["a"]}, {"require
     [
         pytest.param(ONE_OF, {"a": "1", "b": "2"}, "(oneOf). Found 2 valid alternatives", id="two alternatives fit"),
         pytest.param(ONE_OF, {}, "(oneOf). Found none valid", id="no alternative fits"),
-        pytest.param({"x-kubernetes-int-or-string": True}, True, "at least one schema (anyOf)", id="int-or-string"),
+        pytest.param({"anyOf": [INTEGER, STRING]}, True, "at least one schema (anyOf)", id="none of some types"),
         pytest.param(
             {**STRING, "allOf": [{"maxLength": 1}, {"minLength": 1}]}, "ab", "all the schemas (allOf)", id="one of all"
         ),
@@ -236,7 +236,7 @@ FIXED = ruled(STRING, "self == oldSelf", message="is fixed")
     [
         pytest.param(COUNT, None, {"least": 2, "most": 1}, ["spec.f: Invalid value: least must not exceed most"], id="a broken rule"),
         pytest.param(COUNT, None, {"least": 1, "most": 1}, [], id="a kept rule"),
-        pytest.param(COUNT, None, {"most": 1}, ["spec.f: Invalid value: no such key: least evaluating rule: least must not exceed most"], id="a rule that stumbles"),
+        pytest.param(COUNT, None, {"most": 1}, ['spec.f: Invalid value: "object": no such key: least evaluating rule: least must not exceed most'], id="a rule that stumbles"),
         pytest.param(FIXED, None, "a", [], id="a rule about change does not hold for a new object"),
         pytest.param(FIXED, "a", "a", [], id="a rule about change holds without change"),
         pytest.param(FIXED, "a", "b", ['spec.f: Invalid value: "b": is fixed'], id="a rule about change forbids it"),
