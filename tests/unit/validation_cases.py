@@ -437,6 +437,13 @@ QUEUE_CASES = [
         by_server=False,
     ),
     Case(
+        "a toleration of a key that is none",
+        FLAVOR,
+        {"spec.tolerations[0].key": "a b"},
+        ('spec.tolerations[0].key: Invalid value: "a b"',),
+        by_server=False,
+    ),
+    Case(
         "a check without a controller",
         CHECK,
         {"spec.controllerName": ""},
