@@ -437,10 +437,10 @@ QUEUE_CASES = [
         by_server=False,
     ),
     Case(
-        "a toleration of a key that is none",
+        "tolerations of a key and a value that are none",
         FLAVOR,
-        {"spec.tolerations[0].key": "a b"},
-        ('spec.tolerations[0].key: Invalid value: "a b"',),
+        {"spec.tolerations[0].key": "a b", "spec.tolerations[1].value": "c d"},
+        ('spec.tolerations[0].key: Invalid value: "a b"', 'spec.tolerations[1].value: Invalid value: "c d"'),
         by_server=False,
     ),
     Case(
