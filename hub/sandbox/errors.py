@@ -115,6 +115,11 @@ def invalid(group: str, kind: str, name: str, wrong: Sequence[FieldError]) -> Ap
     return ApiError(422, "Invalid", message, _details(group, kind, name, causes))
 
 
+def invalid_options(kind: str, wrong: FieldError) -> ApiError:
+    """422 for a parameter of the request: kind is ListOptions, CreateOptions and so on."""
+    return invalid("meta.k8s.io", kind, "", [wrong])
+
+
 def forbidden(group: str, plural: str, name: str, why: str, causes: Sequence[dict[str, str]] = ()) -> ApiError:
     named = f' "{name}"' if name else ""
     message = f"{qualified(group, plural)}{named} is forbidden: {why}"

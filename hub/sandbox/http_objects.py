@@ -12,7 +12,15 @@ from aiohttp import web
 from hub.sandbox.access import User
 from hub.sandbox.apiserver import ApiServer, DeleteOptions
 from hub.sandbox.documents import Document, copied
-from hub.sandbox.errors import ApiError, bad_request, method_not_allowed, too_large
+from hub.sandbox.errors import (
+    ApiError,
+    bad_request,
+    invalid_options,
+    method_not_allowed,
+    not_supported,
+    required,
+    too_large,
+)
 from hub.sandbox.faults import CutError, Faults
 from hub.sandbox.negotiation import (
     APPLY_PATCH,
@@ -41,6 +49,7 @@ BODY_MAX_BYTES = 3 * 1024 * 1024
 GZIP_MIN_BYTES = 128 * 1024
 #: How often a patch is tried again when somebody else wrote in between.
 PATCH_ATTEMPTS = 5
+OPTIONS_KINDS = {"PUT": "UpdateOptions", "PATCH": "PatchOptions", "DELETE": "DeleteOptions"}
 VALIDATION_LEVELS = ("Ignore", "Warn", "Strict")
 
 
@@ -60,6 +69,10 @@ class Call:
     @property
     def key(self) -> Key:
         return (self.target.namespace, self.target.name)
+
+    @property
+    def options_kind(self) -> str:
+        return OPTIONS_KINDS.get(self.request.method, "CreateOptions")
 
     def rendering(self) -> Rendering:
         output = negotiate(self.request.headers.get("Accept", ""))
@@ -91,10 +104,10 @@ class Call:
         """Raises ApiError 400."""
         level = self.query.get("fieldValidation", "") or "Warn"
         if level not in VALIDATION_LEVELS:
-            raise bad_request(f"fieldValidation: {level!r} is none of {', '.join(VALIDATION_LEVELS)}")
+            raise invalid_options(self.options_kind, not_supported("fieldValidation", level, VALIDATION_LEVELS))
         manager = self.query.get("fieldManager", "") or self.request.headers.get("User-Agent", "").partition("/")[0]
         return WriteOptions(
-            dry_run=is_dry_run(self.query.get("dryRun", "")),
+            dry_run=is_dry_run(self.query.get("dryRun", ""), self.options_kind),
             field_manager=manager or "unknown",
             field_validation=level,
             force=force,
@@ -103,13 +116,13 @@ class Call:
 
 def dry_run_asked(call: Call) -> bool:
     """The dryRun parameter of a request whose body is no object to store. Raises ApiError 400."""
-    return is_dry_run(call.query.get("dryRun", ""))
+    return is_dry_run(call.query.get("dryRun", ""), call.options_kind)
 
 
-def is_dry_run(text: str) -> bool:
-    """Raises ApiError 400."""
+def is_dry_run(text: str, options_kind: str) -> bool:
+    """Raises ApiError 422."""
     if text not in ("", "All"):
-        raise bad_request(f"dryRun: unsupported value {text!r}: supported values: All")
+        raise invalid_options(options_kind, not_supported("dryRun", [text], ("All",)))
     return text == "All"
 
 
@@ -295,9 +308,7 @@ def _names_version(body: Any) -> bool:
 async def _apply(call: Call, body: Any, options: WriteOptions) -> web.StreamResponse:
     """Server-side apply: create the object, or merge into it what the applier says."""
     if not call.query.get("fieldManager"):
-        raise bad_request(
-            "PatchOptions.meta.k8s.io is invalid: fieldManager: Required value: is required for apply patch"
-        )
+        raise invalid_options("PatchOptions", required("fieldManager", "is required for apply patch"))
     if not isinstance(body, dict):
         raise bad_request("an apply configuration must be one object")
     stored = call.api.stored(call.served, call.key)
@@ -331,7 +342,7 @@ async def delete_options(call: Call) -> DeleteOptions:
         grace_s=grace,
         uid=preconditions.get("uid"),
         resource_version=preconditions.get("resourceVersion"),
-        dry_run=is_dry_run(dry_run),
+        dry_run=is_dry_run(dry_run, call.options_kind),
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 import orjson
 from msgspec import Struct
 
-from hub.sandbox.errors import bad_request, expired, future_version
+from hub.sandbox.errors import bad_request, expired, forbidden_field, future_version, invalid_options, not_supported
 from hub.sandbox.selectors import Predicate, named_only, parse_fields, parse_labels
 from hub.sandbox.served import Served
 from hub.sandbox.storage import Collection, Key, Stored
@@ -95,9 +95,11 @@ def parse_version(text: str) -> int:
 def _wanted_version(p: ListParameters, current: int) -> int | None:
     """The past version that was asked for, None for the present. Raises ApiError."""
     if p.match and not p.resource_version:
-        raise bad_request("resourceVersionMatch is forbidden unless resourceVersion is provided")
+        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        raise invalid_options("ListOptions", forbidden_field("resourceVersionMatch", why))
     if p.match not in ("", "Exact", "NotOlderThan"):
-        raise bad_request(f"resourceVersionMatch: {p.match!r} is none of Exact, NotOlderThan")
+        wrong = not_supported("resourceVersionMatch", p.match, ("Exact", "NotOlderThan"))
+        raise invalid_options("ListOptions", wrong)
     if not p.resource_version or p.resource_version == "0":
         return None
     if (asked := parse_version(p.resource_version)) > current:

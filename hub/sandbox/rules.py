@@ -2,6 +2,7 @@
 
 import base64
 import binascii
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -43,8 +44,20 @@ def _fold_string_data(draft: Document) -> None:
     draft.setdefault("type", "Opaque")
 
 
+_CONFIG_KEY = re.compile(r"[-._a-zA-Z0-9]+")
+CONFIG_KEY_RULE = (
+    "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+    "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+)
+
+
+def _key_errors(draft: Document) -> list[FieldError]:
+    keys = [(field, key) for field in ("data", "binaryData") for key in draft.get(field) or ()]
+    return [invalid_value(f"{f}[{key}]", key, CONFIG_KEY_RULE) for f, key in keys if not _CONFIG_KEY.fullmatch(key)]
+
+
 def _validate_secret(draft: Document) -> list[FieldError]:
-    return [
+    return _key_errors(draft) + [
         invalid_value(f"data[{name}]", "<redacted>", "must be base64 text")
         for name, text in (draft.get("data") or {}).items()
         if not _is_base64(text)
@@ -188,7 +201,7 @@ RULES: dict[str, Rules] = {
     "nodes": Rules(status_on_create=True),
     "pods": POD_RULES,
     "events": Rules(default=default_event),
-    "configmaps": Rules(validate_update=_immutable_when_marked),
+    "configmaps": Rules(validate=_key_errors, validate_update=_immutable_when_marked),
     "secrets": Rules(default=_fold_string_data, validate=_validate_secret, validate_update=_secret_update),
     "services": Rules(default=_default_service),
     "jobs.batch": JOB_RULES,

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from msgspec import Struct
 
-from hub.sandbox.errors import ApiError, bad_request, expired, future_version
+from hub.sandbox.errors import ApiError, expired, forbidden_field, future_version, invalid_options
 from hub.sandbox.reading import ListParameters, parse_version, whole_number
 from hub.sandbox.rendering import Rendering, error_line
 from hub.sandbox.storage import Collection, Event, Stored
@@ -35,12 +35,14 @@ def flag(query: Mapping[str, str], name: str) -> bool:
 
 
 def watch_parameters(selection: ListParameters, query: Mapping[str, str]) -> WatchParameters:
-    """Raises ApiError 400."""
+    """Raises ApiError 422."""
     initial = flag(query, "sendInitialEvents") if "sendInitialEvents" in query else None
     if initial is not None and selection.match != "NotOlderThan":
-        raise bad_request("sendInitialEvents requires setting resourceVersionMatch to NotOlderThan")
+        why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+        raise invalid_options("ListOptions", forbidden_field("resourceVersionMatch", why))
     if initial is None and selection.match:
-        raise bad_request("resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided")
+        why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+        raise invalid_options("ListOptions", forbidden_field("resourceVersionMatch", why))
     timeout_s = whole_number(query, "timeoutSeconds") or random.uniform(1, 2) * TIMEOUT_MIN_S  # noqa: S311 - jitter
     bookmarks = flag(query, "allowWatchBookmarks")
     return WatchParameters(selection=selection, bookmarks=bookmarks, initial=initial, timeout_s=timeout_s)

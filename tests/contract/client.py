@@ -3,7 +3,7 @@
 import asyncio
 import io
 import json
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from typing import Any, Self
 
 import aiohttp
@@ -78,9 +78,9 @@ class Client:
         assert answer.code < 300, answer.text
         return answer.json
 
-    async def watch(self, path: str) -> AsyncIterator[dict[str, Any]]:
+    async def watch(self, path: str, accept: str = "application/json") -> AsyncGenerator[dict[str, Any], None]:
         """The events of a watch until the server ends it."""
-        async with self._session.get(path) as answer:
+        async with self._session.get(path, headers={"Accept": accept}) as answer:
             assert answer.status == 200, await answer.text()
             async for line in answer.content:
                 yield json.loads(line)

@@ -4,31 +4,7 @@ import pytest
 
 from tests.api_servers import Api
 from tests.contract.client import Client
-
-
-def config(name: str = "", **meta) -> dict:
-    metadata = {"name": name, **meta} if name else meta
-    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1"}}
-
-
-def job(name: str, **spec) -> dict:
-    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {"name": name},
-        "spec": {"suspend": True, "template": template, **spec},
-    }
-
-
-@pytest.fixture
-def configs(namespace: str) -> str:
-    return f"/api/v1/namespaces/{namespace}/configmaps"
-
-
-@pytest.fixture
-def jobs(namespace: str) -> str:
-    return f"/apis/batch/v1/namespaces/{namespace}/jobs"
+from tests.contract.manifests import config, job
 
 
 async def test_a_new_object_gets_what_only_the_server_decides(client: Client, configs, namespace):
@@ -217,7 +193,7 @@ async def test_a_dry_run_leaves_nothing_behind(client: Client, configs):
 
 
 async def test_bodies_may_be_yaml(client: Client, configs):
-    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: y\ndata:\n  a: '1'\n"
+    body = b"apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: written\ndata:\n  a: '1'\n"
     assert (await client.call("POST", configs, body, media="application/yaml")).code == 201
 
 
