@@ -6,15 +6,27 @@ They own the fields they set, as kubelet, scheduler and controller manager do. A
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from hub.kueue.api.meta import ObjectKey, Resource
+from hub.kueue.api.meta import ObjectKey, Resource, format_time
 from hub.kueue.api.resources import PODS
 from hub.sandbox.apiserver import ApiServer
+from hub.sandbox.writing import missing_namespace
 
 Manifest = Mapping[str, Any]
 
 
 def write_status(server: ApiServer, resource: Resource, key: ObjectKey, status: Manifest) -> None:
     rewrite(server, resource, key, lambda old: {**old, "status": dict(status)})
+
+
+def create(server: ApiServer, resource: Resource, manifest: Manifest) -> None:
+    """Store a new, namespaced object that is known to be right. Raises ApiError when its namespace is not there or going."""
+    served = server.registry.find(resource)
+    meta = {**manifest["metadata"], "uid": server.names.uid(), "creationTimestamp": format_time(server.clock())}
+    key = (meta["namespace"], meta["name"])
+    missing_namespace(served, server.storage.collection("namespaces").objects.get(("", key[0])), key)
+    new = {**manifest, "metadata": meta}
+    served.rules.default(new)
+    server._write(server.collection(served), "ADDED", key, new)
 
 
 def bind(server: ApiServer, pod: ObjectKey, node: str, status: Manifest) -> None:

@@ -11,7 +11,7 @@ from hub.sandbox.apiserver import ApiServer
 from hub.sandbox.errors import ApiError
 from hub.sandbox.inprocess import drop_finalizer
 from hub.sandbox.job_pods import FINALIZER, is_tracked
-from hub.sandbox.job_policies import ENDED, phase
+from hub.sandbox.job_policies import ENDED, is_ready, is_terminating, phase, restarts
 from hub.sandbox.job_state import Backoff, JobPace, condition
 from hub.sandbox.jobs import Plan, PodRemoval, expires_at, finished, is_ours, reconcile
 from hub.sandbox.observer import Completion, Observer, Source
@@ -52,6 +52,8 @@ class JobController:
         self._pods: dict[str, dict[str, Manifest]] = defaultdict(dict)
         self._backoff: dict[str, Backoff] = {}
         self._over: set[str] = set()
+        #: uid of the Job whose status is being written just now.
+        self._writing = ""
 
     def job_changed(self, change: str, job: Manifest) -> None:
         uid, key = job["metadata"]["uid"], key_of(job)
@@ -59,7 +61,8 @@ class JobController:
             self._forget(uid)
             return
         self._jobs[uid] = key
-        self.worklist.add(key)
+        if uid != self._writing:  # our own words are no news
+            self.worklist.add(key)
         if uid not in self._over and finished(job) is not None and is_ours(job):
             self._over.add(uid)
             self._note_end(job)
@@ -68,10 +71,13 @@ class JobController:
         if (owner := controller_of(pod)) is None or owner["kind"] != "Job":
             return
         uid, pod_uid = owner["uid"], pod["metadata"]["uid"]
+        known = self._pods[uid].get(pod_uid)
         if change == "DELETED" or (phase(pod) in ENDED and not is_tracked(pod)):
             self._pods[uid].pop(pod_uid, None)
         else:
             self._pods[uid][pod_uid] = pod
+            if known is not None and _what_counts(known) == _what_counts(pod):
+                return
         if (job := self._jobs.get(uid)) is not None:
             number = len(self._pods[uid])
             batch_s = min(BATCH_MOST_S, number * BATCH_S_PER_POD) if number > BATCH_FROM else 0.0
@@ -162,7 +168,16 @@ class JobController:
             status = {**status, "active": status.get("active", 0) - missing}
         meta = {name: job["metadata"][name] for name in ("name", "namespace", "uid")}
         body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "status": status}
-        self.server.update(JOBS, body, "status")
+        self._writing = meta["uid"]
+        try:
+            self.server.update(JOBS, body, "status")
+        finally:
+            self._writing = ""
+
+
+def _what_counts(pod: Manifest) -> tuple[str, bool, bool, bool, int]:
+    """All that a Job may be interested in."""
+    return phase(pod), is_ready(pod), is_terminating(pod), is_tracked(pod), restarts(pod)
 
 
 def controller_of(obj: Manifest) -> Manifest | None:

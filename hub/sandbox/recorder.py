@@ -9,6 +9,7 @@ from hub.kueue.api.resources import CORE_EVENTS
 from hub.kueue.operations import EventType
 from hub.sandbox.apiserver import ApiServer
 from hub.sandbox.errors import ApiError
+from hub.sandbox.inprocess import create
 
 #: Events kept per cluster. A real API server forgets them after an hour.
 EVENTS_MOST = 20_000
@@ -54,5 +55,5 @@ class Recorder:
         event = {"apiVersion": "v1", "kind": "Event", "metadata": {"name": key.name, "namespace": namespace}}
         event |= {"involvedObject": regarding, "type": kind, "reason": reason, "message": message, "count": 1}
         event |= {"firstTimestamp": when, "lastTimestamp": when, "source": {"component": component}}
-        self._server.create(CORE_EVENTS, event | {"reportingComponent": component})
+        create(self._server, CORE_EVENTS, event | {"reportingComponent": component})
         return key

@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.bench import store
+from tests.bench import pods, store
 
 #: name -> a function that yields its figures, one dict each.
 BENCHES: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "pods": pods.figures,
     "store": store.figures,
 }
 

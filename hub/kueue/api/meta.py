@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Any, Literal
 
 from msgspec import Struct
@@ -90,7 +91,12 @@ def parse_time(text: str) -> Instant:
 
 def format_time(instant: Instant) -> str:
     """RFC 3339 in whole seconds, as metav1.Time is written."""
-    return datetime.fromtimestamp(int(instant), UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    return _format_second(int(instant))
+
+
+@lru_cache(maxsize=4096)  # objects that change together carry the same few seconds, over and over
+def _format_second(second: int) -> str:
+    return datetime.fromtimestamp(second, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def find_condition(conditions: Sequence[Condition], kind: str) -> Condition | None:
