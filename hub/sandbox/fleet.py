@@ -31,6 +31,7 @@ from hub.kueue.api import crds
 from hub.kueue.api.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, NODES, PODS
 from hub.kueue.api.v1beta2 import KINDS
 from hub.kueue.runtime import tls
+from hub.sandbox.access import ADMIN, User
 from hub.sandbox.apiserver import ApiServer
 from hub.sandbox.faults import Faults
 from hub.sandbox.http import Serving, make_app, serve
@@ -112,6 +113,9 @@ class SandboxCluster:
         self.sim = Simulation(self.api, self.timers, spec.pace, observer)
         self.observer = self.sim.observer
         self.admin_token = secrets.token_urlsafe(24)
+        self.api.access.tokens[self.admin_token] = ADMIN
+        for known in spec.tokens:
+            self.api.access.tokens[known.token] = User(name=known.user, groups=tuple(known.groups))
         self._ca = ca or tls.make_ca("sandbox", self.timers.clock())
         self._serving: Serving | None = None
 

@@ -272,38 +272,3 @@ class Kubelet:
 def _pod_ip(number: int) -> str:
     """An address out of 10.64.0.0/10, never one that ends in 0."""
     return f"10.{64 + number // 64_770 % 64}.{number // 254 % 255}.{number % 254 + 1}"
-
-
-def logs(pod: Manifest, container: str) -> list[str]:
-    """What the container wrote: where it runs, its environment, and how it ended. Raises KeyError when it has no such container."""
-    spec = (
-        next(c for c in pod["spec"]["containers"] if c["name"] == container)
-        if container
-        else pod["spec"]["containers"][0]
-    )
-    status = pod.get("status") or {}
-    seen = next((c for c in status.get("containerStatuses") or () if c["name"] == spec["name"]), None)
-    if seen is None:
-        return []
-    state = {**(seen.get("lastState") or {}), **seen["state"]}
-    run = state.get("running") or state.get("terminated") or {}
-    lines = [
-        f"{run.get('startedAt', '')} {spec['name']} ({spec.get('image', '')}) started on node {pod['spec']['nodeName']}"
-    ]
-    lines += [f"{e['name']}={environment_value(pod, e)}" for e in spec.get("env") or ()]
-    if (end := state.get("terminated")) is not None:
-        lines.append(f"{end['finishedAt']} exit code {end['exitCode']}")
-    return lines
-
-
-def environment_value(pod: Manifest, entry: Manifest) -> str:
-    """The value of an environment variable; fields of the pod's metadata are looked up, secrets are not shown."""
-    if "valueFrom" not in entry:
-        return str(entry.get("value", ""))
-    path = (entry["valueFrom"].get("fieldRef") or {}).get("fieldPath", "")
-    table, _, name = path.removeprefix("metadata.").partition("[")
-    meta = pod["metadata"]
-    if name:
-        return (meta.get(table) or {}).get(name.strip("]'\""), "")
-    plain = {"spec.nodeName": pod["spec"].get("nodeName"), "status.podIP": (pod.get("status") or {}).get("podIP")}
-    return str(plain.get(path) or meta.get(table) or "")

@@ -24,6 +24,7 @@ from hub.sandbox.job_controller import JobController, controller_of
 from hub.sandbox.job_policies import ENDED, is_terminating, phase
 from hub.sandbox.job_state import JobPace
 from hub.sandbox.kubelet import Kubelet
+from hub.sandbox.logs import logs
 from hub.sandbox.nodes import NodeController, NodeGroup, make_nodes
 from hub.sandbox.observer import Observer, Source
 from hub.sandbox.recorder import Recorder
@@ -54,6 +55,7 @@ class Simulation:
         self.nodes = NodeController(server, timers, self.pace, self.kubelet, self.recorder)
         job_pace = JobPace(backoff_s=self.pace.restart_s, backoff_max_s=self.pace.restart_most_s)
         self.jobs = JobController(server, timers, job_pace, self.observer, self.recorder, self.source_of)
+        server.logs = logs
         self._pods: Worklist[ObjectKey] = Worklist(timers, self._sync_pod)
         self._turns: Worklist[None] = Worklist(timers, lambda _: self._schedule())
         self._accounts: Worklist[str] = Worklist(timers, self._make_account)

@@ -327,6 +327,18 @@ def test_runs_carry_the_marks_of_job_and_pod(world):
     assert (run.source.kind, run.source.name, run.source.cluster, run.gpus) == ("Job", "train", "hopper", 2)
 
 
+def test_a_pods_log_tells_where_it_runs_and_in_which_environment(world):
+    world.submit(completionMode="Indexed", completions=1, parallelism=1, backoffLimit=0, annotations={"exit_code": "3"})
+    (pod,) = world.after(0).pods("Pending")
+    assert world.api.logs(pod, "main") == []
+    (pod,) = world.after(1).pods("Running")
+    first, *environment = world.api.logs(pod, "main")
+    assert first.endswith(f"main (trainer:1) started on node {pod['spec']['nodeName']}")
+    assert environment == ["JOB_COMPLETION_INDEX=0"]
+    (pod,) = world.after(5).pods("Failed")
+    assert world.api.logs(pod, "main")[-1].endswith("exit code 3")
+
+
 def test_an_end_is_noted_once(world):
     world.submit()
     world.submit("bad", backoffLimit=0, annotations={"exit_code": "1"})
