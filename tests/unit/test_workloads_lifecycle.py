@@ -233,8 +233,16 @@ def test_time_spent_admitted_adds_up():
 @pytest.mark.parametrize(
     ("before", "ready", "want"),
     [
-        pytest.param(make_workload("w"), True, "False/WaitForStart", id="not admitted: nothing is ready"),
-        pytest.param(make_workload("w").admitted(), False, "False/WaitForStart", id="admitted, pods on their way"),
+        pytest.param(
+            make_workload("w"), True, None, id="not admitted: nothing is ready, and no condition says just that"
+        ),
+        pytest.param(make_workload("w").admitted(), False, None, id="admitted, pods on their way"),
+        pytest.param(
+            make_workload("w").condition("PodsReady", "True", "Started"),
+            True,
+            "False/WaitForStart",
+            id="no longer admitted",
+        ),
         pytest.param(make_workload("w").admitted(), True, "True/Started", id="all pods ready"),
         pytest.param(
             make_workload("w").admitted().condition("PodsReady", "True", "Started"),
@@ -257,7 +265,7 @@ def test_time_spent_admitted_adds_up():
     ],
 )
 def test_pods_ready(before, ready, want):
-    assert conditions_of(lifecycle.pods_ready(before.obj(), ready, NOW))["PodsReady"] == want
+    assert conditions_of(lifecycle.pods_ready(before.obj(), ready, NOW)).get("PodsReady") == want
 
 
 def test_reclaimable_pods_never_shrink_while_quota_is_reserved():

@@ -51,6 +51,9 @@ from hub.kueue.workloads.pod_sets import Clash, PodSetInfo, infos_of_admission, 
 #: How soon to look again for something that will appear without telling us.
 RETRY_S = 5.0
 
+#: Reason of the event that comes with the first write of every stop.
+STOPPED = "Stopped"
+
 Operations = list[Operation | RequeueAfter]
 
 
@@ -73,8 +76,8 @@ class Context(Struct, frozen=True, kw_only=True):
     excluded_namespaces: frozenset[str] = frozenset({"kube-system"})
     manage_jobs_without_queue_name: bool = False
     label_keys_to_copy: tuple[str, ...] = ()
-    #: Write PodsReady (waitForPodsReady is configured).
-    reports_pods_ready: bool = False
+    #: Write PodsReady, which the time limits of waitForPodsReady go by.
+    reports_pods_ready: bool = True
     #: MANAGER: the Workload is placed on a worker, and has not been seen stopped there.
     placed: bool = False
 
@@ -415,7 +418,7 @@ def _stopped(look: _Look, infos: Sequence[PodSetInfo], why: str = "") -> Operati
         return []
     if look.integration.stopping(look.job):
         return [patch]
-    return [patch, look.event("Normal", "Stopped", why or "The job has no workload")]
+    return [patch, look.event("Normal", STOPPED, why or "The job has no workload")]
 
 
 def _changed(look: _Look, after: Manifest) -> Patch:

@@ -66,14 +66,16 @@ class Informer(Loop):
         """Has a list been complete at least once?"""
         return self.synced_event.is_set()
 
-    def on_change(self, handler: Handler) -> None:
+    def on_change(self, handler: Handler) -> Callable[[], None]:
         """Call `handler(key, old, new)` for every object there is and for every change. It must not await or raise.
 
         `old` None: it appeared. `new` None: it is gone. One that was replaced by a namesake is gone first, then appears.
+        Returns what ends the calls.
         """
         self._handlers.append(handler)
         for key, manifest in list(self.objects.items()):
             handler(key, None, manifest)
+        return lambda: self._handlers.remove(handler)
 
     async def run_once(self) -> None:
         """One list and one watch, or the next watch. Whatever fails is left to the Loop's back-off."""
@@ -160,5 +162,5 @@ class Informer(Loop):
         if new is not None:
             self.objects[key] = new
         if old is not None or new is not None:
-            for handler in self._handlers:
+            for handler in tuple(self._handlers):
                 handler(key, old, new)

@@ -106,11 +106,14 @@ class Loop:
 
     async def sleep_until_stopped(self, delay_s: float) -> bool:
         """Sleep, but wake for `wake()` or `stop()`. True when the loop is to stop."""
-        try:
-            async with asyncio.timeout(delay_s):
-                await self._wake.wait()
-        except TimeoutError:
-            pass
+        if delay_s <= 0:
+            await asyncio.sleep(0)
+        else:
+            try:
+                async with asyncio.timeout(delay_s):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
         self._wake.clear()
         return self.stopping
 
@@ -174,7 +177,13 @@ class Tasks:
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s failed", task.get_name(), exc_info=error)
 
-    async def stop(self) -> None:
+    def __len__(self) -> int:
+        return len(self._tasks)
+
+    async def stop(self, grace_s: float = 0.0) -> None:
+        """Wait so long for tasks to end by themselves, then cancel what is left."""
+        if self._tasks and grace_s > 0:
+            await asyncio.wait(list(self._tasks), timeout=grace_s)
         for task in list(self._tasks):
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)

@@ -266,8 +266,9 @@ def pods_ready(workload: Workload, ready: bool, now: Instant) -> WorkloadStatus:
     before = find_condition(workload.status.conditions, names.PODS_READY)
     may_run = state_of(workload) in (State.ADMITTED, State.EVICTED)
     value, reason = _readiness(before, ready) if may_run else ("False", names.PodsReadyReason.WAIT_FOR_START)
-    if before is not None and (before.status, before.reason) == (value, reason):
-        return workload.status
+    waiting = names.PodsReadyReason.WAIT_FOR_START
+    if ((before.status, before.reason) if before else ("False", waiting)) == (value, reason):
+        return workload.status  # no condition says the same as WaitForStart
     message = "All pods are ready or succeeded" if value == "True" else "Not all pods are ready or succeeded"
     return _with(workload.status, names.PODS_READY, value, reason, message, now)
 
