@@ -177,11 +177,9 @@ class JobLoop(Controller[Look]):
     async def _live_workloads(self, integration: Integration, job: Manifest) -> list[Workload]:
         expected = ObjectKey(job["metadata"].get("namespace", ""), compose.name_for(integration, job))
         known = [w.metadata.key for w in self._workloads_of(job)]
-        live: list[Workload] = []
-        for key in dict.fromkeys([*known, expected, *_prebuilt_key(job)]):
-            if (manifest := await self._client.get(WORKLOADS, key)) is not None:
-                live.append(decode_as(Workload, manifest))
-        return live
+        keys = dict.fromkeys([*known, expected, *_prebuilt_key(job)])
+        manifests = [await self._client.get(WORKLOADS, key) for key in keys]
+        return [decode_as(Workload, manifest) for manifest in manifests if manifest is not None]
 
     async def _apply(self, operations: Operations) -> float | None:
         """Write in order. Conflict ends the look: the object changed, and that change is the next look."""

@@ -19,10 +19,11 @@ RETRY_MAX_S = 60.0
 class WorkQueue(Generic[K]):
     def __init__(self, *, retry_min_s: float = RETRY_MIN_S, retry_max_s: float = RETRY_MAX_S) -> None:
         self._retry_min_s, self._retry_max_s = retry_min_s, retry_max_s
+        self._urgent: OrderedDict[K, None] = OrderedDict()
         self._ready: OrderedDict[K, None] = OrderedDict()
         self._in_work: set[K] = set()
-        #: Added while in work: ready again once that is done.
-        self._again: set[K] = set()
+        #: Added while in work, urgently or not: ready again once that is done.
+        self._again: dict[K, bool] = {}
         self._waiting: dict[K, asyncio.TimerHandle] = {}
         self._failures: dict[K, int] = {}
         self._wanted: asyncio.Event = asyncio.Event()
@@ -30,17 +31,26 @@ class WorkQueue(Generic[K]):
 
     def __len__(self) -> int:
         """Keys that are ready or in work; waiting ones do not count."""
-        return len(self._ready) + len(self._in_work)
+        return len(self._urgent) + len(self._ready) + len(self._in_work)
 
-    def add(self, key: K) -> None:
-        """Ready now. A key that is ready already stays where it is; one in work comes again after that."""
+    def add(self, key: K, *, urgent: bool = False) -> None:
+        """Ready now. A key that is ready already stays where it is; one in work comes again after that.
+
+        Urgent keys are handed out before all others.
+        """
         if (timer := self._waiting.pop(key, None)) is not None:
             timer.cancel()
+        if self._closed:
+            return
         if key in self._in_work:
-            self._again.add(key)
-        elif not self._closed:
+            self._again[key] = urgent or self._again.get(key, False)
+            return
+        if urgent:
+            self._ready.pop(key, None)
+            self._urgent.setdefault(key)
+        elif key not in self._urgent:
             self._ready.setdefault(key)
-            self._wanted.set()
+        self._wanted.set()
 
     def add_after(self, key: K, delay_s: float) -> None:
         """Ready after `delay_s`. The earlier of two such wishes counts."""
@@ -69,26 +79,24 @@ class WorkQueue(Generic[K]):
 
     async def get(self) -> K | None:
         """The key that has been ready longest, now in work; None once the queue is closed. Pair it with `done`."""
-        while not self._ready:
-            if self._closed:
-                return None
+        while not (self._urgent or self._ready or self._closed):
             self._wanted.clear()
             await self._wanted.wait()
         if self._closed:
             return None
-        key, _ = self._ready.popitem(last=False)
+        key, _ = (self._urgent or self._ready).popitem(last=False)
         self._in_work.add(key)
         return key
 
     def done(self, key: K) -> None:
         self._in_work.discard(key)
-        if key in self._again:
-            self._again.discard(key)
-            self.add(key)
+        if (urgent := self._again.pop(key, None)) is not None:
+            self.add(key, urgent=urgent)
 
     def close(self) -> None:
         """Hand out nothing any more."""
         self._closed = True
+        self._urgent.clear()
         self._ready.clear()
         self._again.clear()
         for timer in self._waiting.values():

@@ -68,6 +68,7 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
         Step.REPORT,
     ): State.PENDING,  # its queue is held: nothing ran, so the quota goes back at once
     (State.QUOTA_RESERVED, Step.FINISH): State.FINISHED,
+    (State.ADMITTED, Step.RESERVE): State.ADMITTED,  # likewise: the answer to the first write was lost
     (State.ADMITTED, Step.ADMIT): State.ADMITTED,
     (State.ADMITTED, Step.EVICT): State.EVICTED,
     (State.ADMITTED, Step.FINISH): State.FINISHED,
@@ -129,7 +130,7 @@ def reserve(
 ) -> WorkloadStatus:
     """QuotaReserved with this admission, and Admitted too when there are no checks. Raises InvalidTransition."""
     state = _expect(workload, Step.RESERVE)
-    if state is State.QUOTA_RESERVED and workload.status.admission != admission:
+    if state is not State.PENDING and workload.status.admission != admission:
         raise InvalidTransition(workload, Step.RESERVE)
     status = _with(
         workload.status, names.QUOTA_RESERVED, "True", names.QuotaReservedReason.QUOTA_RESERVED, message, now
@@ -253,7 +254,11 @@ def finish(workload: Workload, reason: str, message: str, now: Instant) -> Workl
 
 def requeue(workload: Workload, reason: str, message: str, now: Instant) -> WorkloadStatus:
     """Requeued: what it waited for has happened, it may be queued again."""
-    return _with(workload.status, names.REQUEUED, "True", reason, message, now)
+    status = _with(workload.status, names.REQUEUED, "True", reason, message, now)
+    state = status.requeue_state
+    if state is None or state.requeue_at is None:
+        return status
+    return structs.replace(status, requeue_state=RequeueState(count=state.count))
 
 
 def target_deactivation(workload: Workload, reason: str, message: str, now: Instant) -> WorkloadStatus:
