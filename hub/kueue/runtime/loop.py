@@ -18,6 +18,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from hub.kueue.runtime.errors import KubernetesError
+
 log = logging.getLogger(__name__)
 
 Clock = Callable[[], float]
@@ -135,7 +137,9 @@ class Loop:
         except Exception as caught:  # noqa: BLE001 - a loop survives whatever one turn did
             error = f"{type(caught).__name__}: {caught}"
             if self._status.last_error != error:
-                log.warning("%s failed: %s\n%s", self.name, error, traceback.format_exc(limit=-6))
+                # An API server's refusal says all there is to say; anything else needs its place in the code.
+                place = "" if isinstance(caught, KubernetesError) else "\n" + traceback.format_exc(limit=-6)
+                log.warning("%s failed: %s%s", self.name, error, place)
         before = self._status
         self._status = LoopStatus(
             name=self.name,
