@@ -1,12 +1,14 @@
 """A simulated cluster with our kinds, a client of it, and the queues that most tests want."""
 
-from collections.abc import AsyncIterator
+import asyncio
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from hub.kueue.api.resources import CLUSTER_QUEUES, LOCAL_QUEUES, RESOURCE_FLAVORS
+from hub.kueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from hub.kueue.runtime.client import Client
+from hub.sandbox.access import MASTERS, User
 from hub.sandbox.fleet import ClusterSpec, SandboxCluster
 from hub.sandbox.nodes import NodeGroup
 from hub.sandbox.script import Pace
@@ -23,6 +25,7 @@ async def sandbox_cluster(folder: Path, name: str = "east", *, gpus: int = 8) ->
     spec = ClusterSpec(name=name, crds=True, namespaces=["team-a"], nodes=nodes, pace=FAST)
     cluster = SandboxCluster(spec, seed=1)
     await cluster.start()
+    cluster.api.access.tokens.setdefault(cluster.admin_token, User(name="admin", groups=(MASTERS,)))
     (folder / f"{name}.kubeconfig").write_text(cluster.kubeconfig_text())
     try:
         yield cluster
@@ -37,6 +40,23 @@ async def client_of(folder: Path, name: str = "east") -> AsyncIterator[Client]:
         yield client
     finally:
         await client.close()
+
+
+async def eventually(cluster: SandboxCluster, condition: Callable[[], bool], what: str, limit_s: float = 60.0) -> None:
+    """Wait until it holds; it is asked whenever an object of the cluster has changed."""
+    changed = asyncio.Event()
+    watched = (WORKLOADS, JOBS, PODS, CLUSTER_QUEUES, LOCAL_QUEUES)
+    unsubscribe = [cluster.api.subscribe(resource, lambda *_: changed.set()) for resource in watched]
+    try:
+        async with asyncio.timeout(limit_s):
+            while not condition():
+                changed.clear()
+                await changed.wait()
+    except TimeoutError:
+        raise AssertionError(f"not within {limit_s:.0f} s: {what}") from None
+    finally:
+        for stop in unsubscribe:
+            stop()
 
 
 def kueue(kind: str, name: str, *, namespace: str = "", **fields: Any) -> dict[str, Any]:
@@ -61,9 +81,14 @@ def add_queues(cluster: SandboxCluster, *, quota: int = 16, checks: list[str] | 
 
 
 def gpu_job(name: str, *, gpus: int = 1, queue: str = "main", **spec: Any) -> dict[str, Any]:
-    """A Job as a user would write it: `gpus` for each pod."""
+    """A Job as the webhook leaves it, suspended: `gpus` for each pod."""
     resources = {"requests": {"cpu": "1", GPU: str(gpus)}, "limits": {GPU: str(gpus)}}
     container = {"name": "main", "image": "trainer:1", "resources": resources}
     template = {"spec": {"restartPolicy": "Never", "containers": [container]}}
     meta = {"name": name, "namespace": "team-a", "labels": {"kueue.x-k8s.io/queue-name": queue}}
-    return {"apiVersion": "batch/v1", "kind": "Job", "metadata": meta, "spec": {"template": template, **spec}}
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "Job",
+        "metadata": meta,
+        "spec": {"suspend": True, "template": template, **spec},
+    }

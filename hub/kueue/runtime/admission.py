@@ -96,6 +96,8 @@ class AdmissionLoop(Loop):
         self._inbox: dict[tuple[Resource, ObjectKey], None] = {}
         self._failures: list[tuple[ObjectKey, str]] = []
         self._due_at: Instant | None = None
+        #: Have all queues been marked since a change that may concern each of them?
+        self._all_marked = True
         self._unsubscribe: list[Callable[[], None]] = []
 
     @property
@@ -130,7 +132,7 @@ class AdmissionLoop(Loop):
         def changed(key: ObjectKey, old: Any, new: Any) -> None:
             self._inbox[resource, key] = None
             if resource in self._configs and not _only_status(old, new):
-                self.status_writer.mark_all()
+                self._all_marked = False
             self.wake()
 
         return changed
@@ -161,6 +163,11 @@ class AdmissionLoop(Loop):
         for name in queues:
             self.status_writer.mark(CLUSTER_QUEUES, ObjectKey("", name))
 
+    def _mark_all(self) -> None:
+        if not self._all_marked:
+            self.status_writer.mark_all()
+            self._all_marked = True
+
     # --- one turn ----------------------------------------------------------------------------------------------------
 
     async def run_once(self) -> None:
@@ -173,6 +180,7 @@ class AdmissionLoop(Loop):
         self._take_in(until)
         if not self._inbox:
             self._cycles(until)
+            self._mark_all()
         self.interval_s = self._pause_s()
 
     def _take_in(self, until: float) -> None:
