@@ -17,6 +17,7 @@ def main() -> int:
     parser.add_argument("--vectors", type=Path, default=HERE / "vectors", help="folder with *.jsonl or *.jsonl.xz")
     parser.add_argument("--family", default="", help="only this family")
     parser.add_argument("--name", default="", help="only this vector")
+    parser.add_argument("--rules", choices=("kueue", "hub"), default="kueue", help="hub: with our own rules on")
     parser.add_argument(
         "--all-differences", action="store_true", help="print every vector that differs, not ten a family"
     )
@@ -34,7 +35,7 @@ def main() -> int:
                 continue
             total += 1
             try:
-                found = differences(vector)
+                found = differences(vector, options.rules)
             except Exception as error:  # noqa: BLE001 - one broken vector must not hide the others
                 found = [f"{type(error).__name__}: {error}"]
             if found:

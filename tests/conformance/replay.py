@@ -17,9 +17,9 @@ IDLE_CYCLES = 12
 CYCLES_MAX = 200
 
 
-def differences(vector: Vector) -> list[str]:
+def differences(vector: Vector, rules: str = "kueue") -> list[str]:
     """Every difference from what was recorded, in words; empty: all decisions are the same."""
-    world = World(vector)
+    world = World(vector, rules)
     found: list[str] = []
     for i, (step, want) in enumerate(zip(vector["steps"], vector["expected"]["steps"], strict=True)):
         got = play(world, i, step)

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
 from hub.kueue.admission import tournament
+from hub.kueue.admission.better import has_waited_enough
 from hub.kueue.admission.config import Queue
 from hub.kueue.admission.flavors import Assignment, Mode, Pins
 from hub.kueue.admission.nomination import nominate
@@ -45,15 +46,17 @@ class Head:
     """One head and what the cycle does with it."""
 
     __slots__ = (
-        "assignment", "is_preemptor", "message", "outcome", "queue", "reason", "requeue", "second_pass", "victims", "work",
+        "assignment", "has_claim", "is_preemptor", "message", "outcome", "queue", "reason", "requeue", "second_pass", "victims", "work",
     )  # fmt: skip
 
-    def __init__(self, work: Work, queue: Queue, *, second_pass: bool, is_preemptor: bool) -> None:
+    def __init__(self, work: Work, queue: Queue, *, second_pass: bool, is_preemptor: bool, has_claim: bool) -> None:
         self.work = work
         self.queue = queue
         #: It holds quota already and only needs a place.
         self.second_pass = second_pass
         self.is_preemptor = is_preemptor
+        #: It made room more than once and lost it each time: now it goes first.
+        self.has_claim = has_claim
         self.assignment: Assignment = _NOTHING
         self.victims: list[Victim] = []
         self.outcome = Outcome.NOT_NOMINATED
@@ -80,7 +83,9 @@ class Cycle:
         self._check = check
         self._admit = admit
         self._preempted: dict[Work, None] = {}
+        #: What preemptors will take, and what heads without candidates wait for.
         self._held = WhatIf()
+        self._hoped_for = WhatIf()
 
     def run(self, heads: Iterable[Head]) -> list[Head]:
         """The heads in the order in which they were worked through, those not nominated last."""
@@ -100,6 +105,7 @@ class Cycle:
                 done.append(head)
         finally:
             self._held.undo()
+            self._hoped_for.undo()
             self._scene.places.drop_held()
         return done + rejected
 
@@ -111,9 +117,10 @@ class Cycle:
             return tournament.in_order(policy, heads)
         preemptors_first, by_priority = policy.prioritize_preemptors, policy.priority_sorting
 
-        def place(head: Head) -> tuple[bool, bool, int, int, float, str]:
+        def place(head: Head) -> tuple[bool, bool, bool, int, int, float, str]:
             work = head.work
             return (
+                not head.has_claim,
                 not head.second_pass,
                 preemptors_first and not head.is_preemptor,
                 head.assignment.level,
@@ -142,7 +149,7 @@ class Cycle:
             self._defer(head)
         elif any(v.work in self._preempted for v in head.victims):
             self._skip(head, "Workload has overlapping preemption targets with another workload")
-        elif not fits:
+        elif not fits and not (mode is Mode.FIT and self._fits_after_all(head)):
             self._skip(head, "Workload no longer fits after processing another workload")
         elif mode is Mode.PREEMPT:
             self._preempt(head)
@@ -195,7 +202,16 @@ class Cycle:
                 usage[cell] = amount
             else:
                 usage[cell] = min(amount, cell.nominal + cell.borrowing_limit - cell.usage)
-        self._hold(head, usage)
+        self._hoped_for.charge(usage)
+        self._scene.places.hold(head.assignment)
+
+    def _fits_after_all(self, head: Head) -> bool:
+        """Whoever has waited long enough may take room that another head only hopes for."""
+        if not has_waited_enough(self._scene.policy, head.work, self._scene.now):
+            return False
+        self._hoped_for.undo()
+        room, place = self._fits(head)
+        return room and place
 
     # --- keeping nominations up to date ---------------------------------------------------------------------------------
 

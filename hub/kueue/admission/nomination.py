@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from hub.kueue.admission import preemption
+from hub.kueue.admission import better, preemption
 from hub.kueue.admission.config import Queue
 from hub.kueue.admission.flavors import Assignment, Mode, Pins, assign, preemption_need
 from hub.kueue.admission.records import Tried, Work
@@ -54,8 +54,9 @@ def _sized(scene: Scene, work: Work, queue: Queue, pins: Pins | None) -> Found:
 def find_victims(scene: Scene, work: Work, queue: Queue, assignment: Assignment) -> list[Victim]:
     """Whom an assignment that needs preemption would push out."""
     contested = frozenset(cell.key for cell in assignment.contested())
+    safe = better.safe_from(scene.policy, work, scene.now)
     placing = scene.places.requests(scene, work, queue, assignment)
-    return preemption.find(scene, Demand(work, queue, preemption_need(assignment), contested, placing))
+    return preemption.find(scene, Demand(work, queue, preemption_need(assignment), contested, placing, safe))
 
 
 def _smaller(scene: Scene, work: Work, queue: Queue, pins: Pins | None) -> Found | None:

@@ -14,7 +14,7 @@ With fair sharing, `fair_sharing` chooses instead.
 from enum import IntEnum
 from typing import NamedTuple
 
-from hub.kueue.admission import fair_sharing
+from hub.kueue.admission import better, fair_sharing
 from hub.kueue.admission.config import Queue
 from hub.kueue.admission.quota import Cell, Node, borrow_level
 from hub.kueue.admission.records import Work
@@ -59,7 +59,8 @@ NO_CANDIDATES, PREEMPT, RECLAIM = 1, 2, 3
 
 def possibility(scene: Scene, work: Work, queue: Queue, cell: Cell, value: int) -> tuple[int, int]:
     """Could preemption make room for this one resource, by whom, and what would be borrowed afterwards?"""
-    demand = Demand(work, queue, {cell: value}, frozenset((cell.key,)))
+    safe = better.safe_from(scene.policy, work, scene.now)
+    demand = Demand(work, queue, {cell: value}, frozenset((cell.key,)), None, safe)
     victims = find(scene, demand)
     if not victims:
         return NO_CANDIDATES, borrow_level(cell, value)[0]

@@ -138,8 +138,8 @@ class Work:
     """One workload, waiting or running."""
 
     __slots__ = (
-        "entry", "facts", "generation", "key", "lane", "local", "message", "priority", "queue", "reason", "reservation",
-        "shape", "spot", "timestamp", "tried", "uid",
+        "entry", "facts", "generation", "key", "lane", "local", "message", "priority", "quarrels", "queue", "reason", "reservation",
+        "shape", "spot", "stuck", "timestamp", "tried", "uid",
     )  # fmt: skip
 
     def __init__(self, key: ObjectKey, uid: str, local: "LocalQ", shape: Shape, facts: Facts) -> None:
@@ -161,6 +161,10 @@ class Work:
         self.entry: tuple[float, str, int, Work] | None = None
         self.reservation: Reservation | None = None
         self.tried: Tried | None = None
+        #: Victim -> how often it was preempted for this one, and when last. See `better`.
+        self.quarrels: dict[ObjectKey, tuple[int, Instant]] | None = None
+        #: Since when it has come back from every cycle without a decision, and when it did last.
+        self.stuck: tuple[Instant, Instant] | None = None
         #: Why it waits, in Kueue's words.
         self.reason = ""
         self.message = ""

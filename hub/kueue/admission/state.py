@@ -482,7 +482,7 @@ class AdmissionState:
                 self.review(work)
             elif work.queue is not None:
                 self.when_due(work)
-                if may_return(work, self.now):
+                if work.facts.requeue_at is not None and may_return(work, self.now):
                     work.queue.pending.release(work)
                     self.watch(work.queue)
 

@@ -113,6 +113,8 @@ class _Tree:
 
     def _goes_before(self, a: _Contender, b: _Contender, cohort: Node) -> bool:
         policy, fair = self._policy, self._policy.fair_sharing
+        if a.head.has_claim != b.head.has_claim:
+            return a.head.has_claim
         if policy.prioritize_preemptors and a.head.is_preemptor != b.head.is_preemptor:
             return a.head.is_preemptor
         mine, theirs = a.shares[cohort], b.shares[cohort]

@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from hub.kueue.admission import messages as m
 from hub.kueue.admission.admitting import admission_of, explain_preemption
+from hub.kueue.admission.better import LONGEST_GAP_S, PATIENCE_S, has_claim, has_waited_enough, note_preemption
 from hub.kueue.admission.cycle import Cycle, Head, Outcome
 from hub.kueue.admission.queues import Requeue
 from hub.kueue.admission.records import Reservation, Work
@@ -13,6 +14,8 @@ from hub.kueue.api.v1beta2 import names as n
 if TYPE_CHECKING:
     from hub.kueue.admission.state import AdmissionState
 
+#: Outcomes after which a head may come back at once, with nothing decided.
+_UNDECIDED = frozenset({Outcome.SKIPPED, Outcome.NO_FIT, Outcome.NO_CANDIDATES})
 _Waiting = n.QuotaReservedReason
 
 
@@ -30,7 +33,13 @@ def _heads(state: "AdmissionState") -> Iterator[Head]:
         elif queue.active:
             work = queue.pending.pop()
             if work is not None:
-                yield Head(work, queue, second_pass=False, is_preemptor=queue.pending.is_preemptor(work))
+                yield Head(
+                    work,
+                    queue,
+                    second_pass=False,
+                    is_preemptor=queue.pending.is_preemptor(work),
+                    has_claim=has_claim(state.policy, work, state.now),
+                )
 
 
 def _may_be_nominated(state: "AdmissionState", head: Head) -> bool:
@@ -75,6 +84,7 @@ def settle(state: "AdmissionState", head: Head) -> bool:
     if head.outcome is Outcome.PREEMPTING:
         for victim in head.victims:
             _preempt(state, head, victim.work, victim.reason, explain_preemption(work, queue, victim))
+    _note_waiting(state, head)
     ready = queue.pending.requeue(work, head.requeue, head.reason, state.now)
     if ready:
         state.watch(queue)
@@ -82,11 +92,28 @@ def settle(state: "AdmissionState", head: Head) -> bool:
     return not ready or head.outcome is Outcome.PREEMPTING or (work.tried is not None and work.tried.pending)
 
 
+def _note_waiting(state: "AdmissionState", head: Head) -> None:
+    """Remember since when it comes back from every cycle without a decision; at some point that ends."""
+    work = head.work
+    if head.outcome not in _UNDECIDED:
+        work.stuck = None
+        return
+    since, last = work.stuck or (state.now, state.now)
+    if state.now - last > LONGEST_GAP_S:
+        since = state.now
+    work.stuck = (since, state.now)
+    if since == state.now and state.policy.rules == "hub":
+        state.alarm(since + PATIENCE_S, work.key)
+    if has_waited_enough(state.policy, work, state.now) and head.outcome is not Outcome.SKIPPED:
+        work.tried = None
+
+
 def _preempt(state: "AdmissionState", head: Head, victim: Work, reason: str, message: str) -> None:
     reservation = victim.reservation
     if reservation is None or reservation.evicted:
         return
     reservation.evicted = True
+    note_preemption(head.work, victim, state.now)
     state.out.append(
         m.Evict(
             key=victim.key,

@@ -8,6 +8,7 @@ from hub.kueue.admission.quota import Cell, FlavorResource, Node, available
 from hub.kueue.admission.records import Work
 from hub.kueue.admission.scene import Scene
 from hub.kueue.admission.what_if import WhatIf
+from hub.kueue.api.meta import ObjectKey
 
 IN_CLUSTER_QUEUE = "InClusterQueue"
 IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -40,6 +41,8 @@ class Demand(NamedTuple):
     contested: frozenset[FlavorResource]
     #: Pod sets to be placed in topologies; None: room there does not matter.
     placing: object = None
+    #: Running workloads that it may not preempt whatever the policy says.
+    safe: frozenset[ObjectKey] = frozenset()
 
 
 def may_preempt(work: Work, candidate: Work, policy: str) -> bool:
@@ -61,7 +64,7 @@ def candidates(demand: Demand, queue: Queue, policy: str) -> list[Work]:
         reservation = candidate.reservation
         if reservation is None or reservation.pairs.isdisjoint(contested):
             continue
-        if candidate is not work and may_preempt(work, candidate, policy):
+        if candidate is not work and candidate.key not in demand.safe and may_preempt(work, candidate, policy):
             found.append(candidate)
     return found
 
