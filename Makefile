@@ -78,6 +78,10 @@ VECTORS ?= tests/conformance/vectors
 conformance: $(VENV)/dev.stamp ## replay recorded decisions of Kueue; VECTORS=dir takes another folder
 	@$(PY) -m tests.conformance --vectors $(VECTORS)
 
+.PHONY: bench-engine
+bench-engine: $(VENV)/dev.stamp ## decisions per second of the admission engine, by shape of the load
+	@$(PY) -m tests.bench.engine
+
 .PHONY: crds bench clean
 crds: $(VENV)/runtime.stamp ## write deploy/crds from the v1beta2 types
 	$(PY) -m hub.kueue.api.crds deploy/crds
