@@ -4,6 +4,8 @@ import json
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+import orjson
+
 from hub.kueue.api.meta import Resource, format_time
 from hub.sandbox.documents import Document
 from hub.sandbox.errors import FieldError, invalid_value, not_supported, required
@@ -176,6 +178,7 @@ def _served(spec: Mapping[str, Any], version: Mapping[str, Any], storage: str) -
         scale=_scale(version),
         custom=True,
         schema=read_schema(document),
+        schema_json=orjson.dumps(document),
         shape=crd_shape(document),
         storage_api_version=f"{group}/{storage}",
         list_kind=names["listKind"],

@@ -8,7 +8,7 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from hub.sandbox import discovery
+from hub.sandbox import discovery, openapi
 from hub.sandbox.access import MASTERS, Attributes, User
 from hub.sandbox.apiserver import ApiServer
 from hub.sandbox.errors import ApiError, internal, method_not_allowed, no_such_resource
@@ -142,11 +142,27 @@ class Edge:
             known = self._documents[name] = (epoch, orjson.dumps(document))
         return web.Response(body=known[1], content_type=JSON)
 
+    def _openapi(self, request: web.Request, path: str) -> web.Response:
+        """Documents as JSON; clients that insist on protobuf get 406 and take v3 instead."""
+        negotiate(request.headers.get("Accept", ""))
+        everything = openapi.documented(self.api.registry)
+        version, _, gv = path.partition("/")
+        body = None
+        if version == "v2" and not gv:
+            body = openapi.v2_document(everything)
+        elif version == "v3":
+            body = openapi.v3_document(everything, gv) if gv else openapi.v3_index(everything)
+        if body is None:
+            raise web.HTTPNotFound(text=NO_SUCH_PAGE)
+        return web.Response(body=body, content_type=JSON)
+
     def _other(self, request: web.Request, path: str) -> web.Response:
         if path == "/version":
             return web.Response(body=orjson.dumps(discovery.version_info()), content_type=JSON)
         if path.split("/")[1] in ("healthz", "readyz", "livez"):
             return web.Response(text="ok")
+        if path.startswith("/openapi/"):
+            return self._openapi(request, path.removeprefix("/openapi/"))
         raise web.HTTPNotFound(text=NO_SUCH_PAGE)
 
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from hub.kueue.api.meta import Resource
 from hub.sandbox.builtin_schemas import INT_OR_STRING, PREFIX, QUANTITY, class_of, define
+from hub.sandbox.served import Served
 
 Document = dict[str, Any]
 
@@ -47,32 +48,45 @@ class Documented(Struct, frozen=True, kw_only=True):
         return f"apis/{r.group}/{r.version}" if r.group else f"api/{r.version}"
 
 
+def documented(registry: Iterable[Served]) -> tuple[Documented, ...]:
+    """Everything that a cluster serves now, in the order of its registry."""
+    return tuple(
+        Documented(
+            resource=served.resource,
+            verbs=served.verbs,
+            subresources=tuple(sorted(served.subresources)),
+            schema=served.schema_json,
+        )
+        for served in registry
+    )
+
+
 # --- what is served --------------------------------------------------------------------------------------------------------
 
 
-def v3_index(documented: Iterable[Documented]) -> bytes:
+def v3_index(everything: Iterable[Documented]) -> bytes:
     """/openapi/v3: a path for every group version, with a hash that moves when its document does."""
     paths = {
         gv: {"serverRelativeURL": f"/openapi/v3/{gv}?hash={_fingerprint(tuple(group))}"}
-        for gv, group in _by_group_version(documented).items()
+        for gv, group in _by_group_version(everything).items()
     }
     return orjson.dumps({"paths": paths})
 
 
-def v3_document(documented: Iterable[Documented], gv: str) -> bytes | None:
+def v3_document(everything: Iterable[Documented], gv: str) -> bytes | None:
     """/openapi/v3/GV; None when the group version is not served."""
-    group = _by_group_version(documented).get(gv)
+    group = _by_group_version(everything).get(gv)
     return _v3(tuple(group)) if group else None
 
 
-def v2_document(documented: Iterable[Documented]) -> bytes:
+def v2_document(everything: Iterable[Documented]) -> bytes:
     """/openapi/v2 as JSON."""
-    return _v2(tuple(documented))
+    return _v2(tuple(everything))
 
 
-def _by_group_version(documented: Iterable[Documented]) -> dict[str, list[Documented]]:
+def _by_group_version(everything: Iterable[Documented]) -> dict[str, list[Documented]]:
     found: dict[str, list[Documented]] = {}
-    for one in documented:
+    for one in everything:
         found.setdefault(one.gv, []).append(one)
     return found
 
@@ -102,10 +116,10 @@ def _v3(group: tuple[Documented, ...]) -> bytes:
 
 
 @lru_cache(maxsize=16)
-def _v2(documented: tuple[Documented, ...]) -> bytes:
+def _v2(everything: tuple[Documented, ...]) -> bytes:
     definitions: Document = {}
     paths: Document = {}
-    for group in _by_group_version(documented).values():
+    for group in _by_group_version(everything).values():
         found, names = _definitions(tuple(group))
         definitions |= {name: _v2_schema(schema) for name, schema in found.items()}
         paths |= {path: _v2_operations(item) for path, item in _paths(tuple(group), names)}

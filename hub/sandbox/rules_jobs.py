@@ -26,6 +26,7 @@ def _default_job(draft: Document) -> None:
         spec["parallelism"] = 1
     spec.setdefault("backoffLimit", INT32_MAX if spec.get("backoffLimitPerIndex") is not None else 6)
     spec.setdefault("completionMode", "NonIndexed")
+    spec.setdefault("manualSelector", False)
     spec.setdefault("suspend", False)
     spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
     default_template(spec.get("template"))

@@ -224,6 +224,20 @@ def _drop_from_object(value: Document, schema: Schema | None, at: str, unknown: 
     return value if kept is None else kept
 
 
+def drop_nulls(value: Any, schema: Schema) -> Any:
+    """The value without nulls: for a built-in kind they are fields that are not there."""
+    if schema.keeps_unknown or not value:
+        return value
+    if isinstance(value, dict):
+        kept = {n: drop_nulls(p, s) if (s := schema.of_field(n)) else p for n, p in value.items() if p is not None}
+        same = len(kept) == len(value) and all(kept[name] is part for name, part in value.items())
+        return value if same else kept
+    if not isinstance(value, list) or schema.items is None:
+        return value
+    items = [drop_nulls(item, schema.items) for item in value]
+    return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+
+
 def strict_error(kind: str, version: str, unknown: Iterable[str], duplicates: Iterable[str] = ()) -> ApiError:
     """The 400 answer to a client that asked for strict validation; paths as `drop_unknown` gives them."""
     found = [f'duplicate field "{path}"' for path in duplicates] + [f'unknown field "{path}"' for path in unknown]

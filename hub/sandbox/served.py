@@ -87,6 +87,8 @@ class Served:
     custom: bool = False
     #: What its fields are; None: not known, everything is taken as it comes.
     schema: Schema | None = None
+    #: The same as the JSON that the definition has, for OpenAPI documents.
+    schema_json: bytes | None = None
     #: How its values are put together, for patches and field ownership.
     shape: Shape = PLAIN
     #: Stored form -> this version and back. None: only apiVersion differs, or nothing.

@@ -276,7 +276,8 @@ def _resolved(use: Shape | _Use, types: Mapping[str, Shape]) -> Shape:
     target = types[use.type]
     if use.form == "struct":
         return Shape(fields=target.fields, inline=use.inline)
-    strategy = frozenset({*(["merge"] if use.merge_key else []), *(["retainKeys"] if use.retain else [])})
+    words = {"merge": bool(use.merge_key), "retainKeys": use.retain}
+    strategy = frozenset(word for word, wanted in words.items() if wanted)
     return Shape(
         form=use.form,
         items=target,

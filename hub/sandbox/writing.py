@@ -25,8 +25,8 @@ from hub.sandbox.errors import (
     not_found,
     required,
 )
+from hub.sandbox.intake import check_declared, take_in
 from hub.sandbox.metadata import SERVER_FIELDS, validate_metadata, validate_metadata_update
-from hub.sandbox.schemas import drop_unknown, fill_in, strict_error
 from hub.sandbox.served import Served
 from hub.sandbox.storage import Collection, Key, Stored
 from hub.sandbox.validation import validate
@@ -139,15 +139,12 @@ def begin_create(served: Served, namespace: str, body: Any, options: WriteOption
 
 def _shape(draft: Draft) -> None:
     """Unknown fields go, or are refused; defaults come. Raises ApiError 400."""
-    served, level = draft.served, draft.options.field_validation
-    if served.schema is not None:
-        draft.new, unknown = drop_unknown(draft.new, served.schema)
-        if unknown and level == "Strict":
-            raise strict_error(served.resource.kind, served.resource.version, unknown)
-        if level == "Warn":
-            draft.warnings += [f'unknown field "{path}"' for path in unknown]
-        draft.new = fill_in(draft.new, served.schema)
-    served.rules.default(draft.new)
+    options = draft.options
+    draft.new, warnings = take_in(
+        draft.served, draft.new, options.field_validation, outside=bool(options.field_manager)
+    )
+    draft.warnings += warnings
+    draft.served.rules.default(draft.new)
 
 
 def own_fields(draft: Draft, now: float) -> None:
@@ -282,6 +279,7 @@ def begin_apply(
     check_namespace(served, meta, place[0])
     if stored is None and subresource:
         raise not_found(served.group, served.plural, place[1])
+    check_declared(served, config)
     live = served.read(stored.object) if stored else None
     resets = ("status",) if not subresource and "status" in served.subresources else ()
     writer = Writer(

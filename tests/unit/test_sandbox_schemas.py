@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.sandbox.schemas import drop_unknown, fill_in, read_schema, strict_error, unasked_rules
+from hub.sandbox.schemas import drop_nulls, drop_unknown, fill_in, read_schema, strict_error, unasked_rules
 from hub.sandbox.validation import validate
 
 
@@ -318,3 +318,9 @@ def test_dropping_and_filling_in_once_is_enough(properties, spec):
     filled = fill_in(kept, schema)
     assert fill_in(filled, schema) == filled
     assert drop_unknown(filled, schema) == (filled, []), "a default is never unknown"
+
+
+def test_nulls_of_built_in_kinds_are_fields_that_are_not_there():
+    schema = read_schema(schema_of(a=STRING, l=listed(record(b=STRING)), any=OPEN))
+    spec = {"a": None, "l": [{"b": None}], "any": {"x": None}}
+    assert drop_nulls(thing(spec), schema) == thing({"l": [{}], "any": {"x": None}})
