@@ -19,6 +19,9 @@ from hub.dispatch.placement import Placement, State, holds_room
 from hub.kueue.api.meta import Instant
 from hub.kueue.wire import CapacityReport, FlavorCapacity, Hole, QueueCapacity, QuotaRoom
 
+#: Numbers of versions, the same for all fleets: answers remembered from one fleet never pass for another's.
+_VERSIONS = itertools.count(1)
+
 #: (flavor, resource) of a worker cluster.
 FlavorResource = tuple[str, str]
 
@@ -187,9 +190,8 @@ class Fleet:
         self.clusters: dict[str, Cluster] = {c.name: c for c in clusters}
         self.ledger = Ledger(placements)
         self._views: dict[str, ClusterView] = {}
-        self._versions = itertools.count(1)
         #: Rises when a cluster comes, goes or changes in a way that outlasts what runs there: size, queues, kinds.
-        self.setup_version = 0
+        self.setup_version = next(_VERSIONS)
 
     def update(self, cluster: Cluster) -> bool:
         """Take in a cluster. True when what may be offered there changed."""
@@ -201,12 +203,12 @@ class Fleet:
             return False
         self._views.pop(cluster.name, None)
         if before is None or setup_of(before) != setup_of(cluster):
-            self.setup_version += 1
+            self.setup_version = next(_VERSIONS)
         return True
 
     def forget(self, name: str) -> None:
         self.clusters.pop(name, None)
-        self.setup_version += 1
+        self.setup_version = next(_VERSIONS)
         self._views.pop(name, None)
 
     def put(self, placement: Placement) -> bool:
@@ -221,7 +223,7 @@ class Fleet:
         elif before is None:
             view.charge(placement)
             view.fill_holes(placement)
-            view.version = next(self._versions)
+            view.version = next(_VERSIONS)
         else:
             view.charge(before, -1)
             view.charge(placement)
@@ -231,7 +233,7 @@ class Fleet:
         view = self._views.get(name)
         if view is None:
             cluster = self.clusters[name]
-            view = self._views[name] = view_of(cluster, self.ledger.on(name), next(self._versions))
+            view = self._views[name] = view_of(cluster, self.ledger.on(name), next(_VERSIONS))
         return view
 
     def views(self) -> Iterator[ClusterView]:

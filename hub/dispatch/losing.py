@@ -1,4 +1,4 @@
-"""What a lost cluster's work does: its owner's choice, from waiting to starting elsewhere at once.
+"""What the work on a cluster does when the cluster is lost (its owner's choice) or removed.
 
 Wait            nothing, until the cluster is back or the operator declares it lost
 FenceThenMove   moves when the agent's lease, and a margin, have run out: the agent has stopped it by itself by then
@@ -8,7 +8,7 @@ MoveNow         moves as soon as the cluster is lost; it may run twice for a whi
 from collections.abc import Iterable
 
 from hub.dispatch.clusters import DECLARED_LOST, Cluster, ClusterState, HealthPolicy, fenced_at
-from hub.dispatch.placement import ClusterLost, Placement, State
+from hub.dispatch.placement import LIVE, ClusterLost, Placement, State, Withdraw
 from hub.kueue.api.meta import Instant
 
 _OVER = frozenset({State.LOST, State.FINISHED, State.REFUSED})
@@ -39,3 +39,15 @@ def _why(cluster: Cluster, p: Placement, policy: HealthPolicy, now: Instant) -> 
     if p.intent.lost_policy == "FenceThenMove" and fenced is not None and now >= fenced:
         return f"{cluster.name} is lost and its agent's lease has run out: it has stopped the workload by itself"
     return None
+
+
+def removed(cluster: Cluster, placements: Iterable[Placement], now: Instant) -> list[tuple[Placement, Withdraw]]:
+    """Live placements on a cluster that the operator removes. It is forgotten only when none of them is left there."""
+    if cluster.state is not ClusterState.REMOVED:
+        return []
+    why = f"{cluster.name} is removed from the fleet"
+    return [
+        (p, Withdraw(generation=p.generation, now=now, reason="ClusterRemoved", message=why))
+        for p in placements
+        if p.state in LIVE
+    ]

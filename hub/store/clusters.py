@@ -24,6 +24,12 @@ async def list_clusters(connection: Connection) -> list[Cluster]:
     return await connection.fetch(Cluster, f"SELECT {_COLUMNS} FROM clusters ORDER BY name")
 
 
+async def list_registrations(connection: Connection) -> list[Cluster]:
+    """All clusters without what their agents report, which is most of each row."""
+    columns = ", ".join(n for n in Cluster.__struct_fields__ if n not in IN_MEMORY | {"capacity"})
+    return await connection.fetch(Cluster, f"SELECT {columns} FROM clusters ORDER BY name")
+
+
 async def get_cluster(connection: Connection, name: str) -> Cluster | None:
     return await connection.fetch_one(Cluster, f"SELECT {_COLUMNS} FROM clusters WHERE name = :name", name=name)
 

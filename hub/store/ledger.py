@@ -1,4 +1,5 @@
-"""What placements hold of their clusters, by flavor and resource. A placement holds it until it is released.
+"""What placements hold of their clusters, by flavor and resource. A placement holds it until it
+is finished or released.
 
 Rows are written by `placements`, in the transaction that saves the placement, and by nobody else: the ledger can always be
 computed from the placements, and `drift` does so.
@@ -8,6 +9,7 @@ from collections.abc import Sequence
 
 from msgspec import Struct
 
+from hub.dispatch.placement import State
 from hub.store.database import Connection, encode
 
 ASSUMED, CONFIRMED = "Assumed", "Confirmed"
@@ -16,7 +18,7 @@ ROWS_OF_P = (
     "SELECT p.id, c.flavor, c.resource, p.cluster, sum(c.amount), "
     f"CASE WHEN p.confirmed THEN '{CONFIRMED}' ELSE '{ASSUMED}' END "
     "FROM {source} p, jsonb_to_recordset(p.charges) AS c(flavor text, resource text, amount bigint) "
-    "WHERE NOT p.released GROUP BY p.id, c.flavor, c.resource, p.cluster, p.confirmed"
+    f"WHERE NOT p.released AND p.state <> '{State.FINISHED}' GROUP BY p.id, c.flavor, c.resource, p.cluster, p.confirmed"
 )
 
 

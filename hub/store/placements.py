@@ -9,7 +9,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from hub.dispatch.placement import LIVE, Placement, Record
+from hub.dispatch.placement import LIVE, Placement, Record, State
 from hub.kueue.api.meta import ObjectKey
 from hub.store import history, ledger, rows, tables
 from hub.store.database import Connection, encode
@@ -75,6 +75,16 @@ async def for_workload(connection: Connection, key: ObjectKey, uid: str | None =
         namespace=key.namespace,
         workload=key.name,
         **given,
+    )
+
+
+async def for_workloads(connection: Connection, keys: Sequence[ObjectKey]) -> list[Placement]:
+    """Every placement that workloads of these names ever had, oldest first."""
+    return await connection.fetch(
+        Placement,
+        f"SELECT {_RECORD} FROM placements WHERE (namespace, workload) IN (SELECT w.namespace, w.name "
+        "FROM jsonb_to_recordset(CAST(:keys AS jsonb)) AS w(namespace text, name text)) ORDER BY offered_at, attempt, id",
+        keys=encode([{"namespace": key.namespace, "name": key.name} for key in keys]),
     )
 
 
@@ -173,6 +183,8 @@ async def step_many(connection: Connection, moves: Sequence[Move]) -> list[bool]
 async def _update_ledger(connection: Connection, changes: dict[str, dict[str, Any]]) -> None:
     """By the changes of each placement that was saved. The usual one, the agent's confirmation, only turns a word."""
     touched = {name: c.keys() & {"charges", "confirmed", "released"} for name, c in changes.items()}
+    for name in (name for name, c in changes.items() if c.get("state") is State.FINISHED):
+        touched[name].add("state")
     confirmed = [name for name, what in touched.items() if what == {"confirmed"} and changes[name]["confirmed"]]
     if confirmed:
         await ledger.confirm(connection, confirmed)
@@ -207,7 +219,12 @@ def _entries(move: Move) -> list[Entry]:
 
 
 async def prune(connection: Connection, before: float) -> int:
-    """Drop placements that are over and released and ended before `before` (hub's clock); how many."""
+    """Drop placements that are over and released and ended before `before` (hub's clock); how many.
+
+    Not those of a workload that is still there and not finished: they say that it must not be started again.
+    """
     return await connection.execute(
-        f"DELETE FROM placements WHERE released AND NOT {_LIVE} AND ended_at < :before", before=before
+        f"DELETE FROM placements p WHERE released AND NOT {_LIVE} AND ended_at < :before AND NOT EXISTS "
+        "(SELECT FROM workloads w WHERE w.uid = p.workload_uid AND w.state <> 'Finished')",
+        before=before,
     )
