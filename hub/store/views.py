@@ -141,9 +141,11 @@ async def _delete(connection: Connection, table: str, key: str, wanted: list[str
 
 
 async def get_workload(connection: Connection, key: ObjectKey) -> WorkloadRow | None:
+    """The workload of this name, else the newest one of the job of this name."""
     return await connection.fetch_one(
         WorkloadRow,
-        "SELECT * FROM workloads WHERE namespace = :namespace AND name = :name",
+        "SELECT * FROM workloads WHERE namespace = :namespace AND (name = :name OR job_name = :name) "
+        "ORDER BY name = :name DESC, created_at DESC LIMIT 1",
         namespace=key.namespace,
         name=key.name,
     )
