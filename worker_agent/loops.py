@@ -18,11 +18,12 @@ from hub.kueue.api import resources
 from hub.kueue.api.meta import ObjectKey, Resource
 from hub.kueue.api.v1beta2 import ResourceFlavor, decode_as, names
 from hub.kueue.integrations.interface import Integration
-from hub.kueue.integrations.registry import integration_for
+from hub.kueue.integrations.registry import INTEGRATIONS, integration_for
 from hub.kueue.operations import Create, Operation
 from hub.kueue.runtime.client import Client
 from hub.kueue.runtime.errors import Conflict, Forbidden, Invalid, KubernetesError
 from hub.kueue.runtime.informer import Informer
+from hub.kueue.runtime.informers import Informers
 from hub.kueue.runtime.loop import Clock, Loop
 from hub.kueue.wire import Action, Intent, Phase, PlacementReport, Refusal
 from worker_agent import mirror, report
@@ -63,6 +64,35 @@ class Caches(Struct, frozen=True, kw_only=True):
     @property
     def synced(self) -> bool:
         return all(informer.synced for informer in self.all())
+
+
+def caches_of(informers: Informers, job_resources: Iterable[Resource]) -> Caches:
+    """The caches that the agent looks at, shared with the loops that admit and start local jobs."""
+    return Caches(
+        workloads=informers.of(resources.WORKLOADS),
+        pods=informers.of(resources.PODS),
+        nodes=informers.of(resources.NODES),
+        namespaces=informers.of(resources.NAMESPACES),
+        local_queues=informers.of(resources.LOCAL_QUEUES),
+        cluster_queues=informers.of(resources.CLUSTER_QUEUES),
+        flavors=informers.of(resources.RESOURCE_FLAVORS),
+        jobs={resource: informers.of(resource) for resource in job_resources},
+    )
+
+
+class KindsLoop(Loop):
+    """Which job kinds the cluster serves: asked now and then, since a CRD may be installed at any time."""
+
+    interval_s = 15.0
+
+    def __init__(self, client: Client, clock: Clock) -> None:
+        super().__init__("kinds", clock)
+        self._client = client
+        self.kinds: frozenset[str] = frozenset()
+
+    async def run_once(self) -> None:
+        served = frozenset(await self._client.served_kinds())
+        self.kinds = served & {mirror.kind_text(integration.resource) for integration in INTEGRATIONS.values()}
 
 
 class MirrorLoop(Loop):

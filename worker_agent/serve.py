@@ -22,12 +22,11 @@ COMPRESS_FROM_BYTES = 4_096
 class PollServer:
     """Answers polls from the exchange; a poll without news waits until there is some or its time is up."""
 
-    def __init__(
-        self, exchange: Exchange, clock: Clock, *, on_intents: Callable[[set[str]], None], starting: Callable[[], bool]
-    ) -> None:
+    def __init__(self, exchange: Exchange, clock: Clock, *, starting: Callable[[], bool]) -> None:
         self._exchange = exchange
         self._clock = clock
-        self._on_intents = on_intents
+        #: Called with the placements whose intents a poll has changed.
+        self.on_intents: Callable[[set[str]], None] = lambda changed: None
         self._starting = starting
         self._news = asyncio.Condition()
 
@@ -54,7 +53,7 @@ class PollServer:
         if problem := self._exchange.refuse(poll):
             return _problem(problem)
         if changed := self._exchange.take(poll, self._clock()):
-            self._on_intents(changed)
+            self.on_intents(changed)
         await self._wait_for_news(poll)
         return _json(self._exchange.answer(poll, self._clock(), starting=self._starting()))
 

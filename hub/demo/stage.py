@@ -131,7 +131,7 @@ async def _first_processes(folder: Path, say: Say, stack: AsyncExitStack) -> Sce
     http = await stack.enter_async_context(aiohttp.ClientSession(headers=headers))
     return Scene(
         folder=folder,
-        dashboard_url=f"{ready['url']}/?token={token}",
+        dashboard_url=f"{ready['url']}/sign-in?token={token}",
         hub_url=ready["url"],
         kubeconfig=kubeconfig,
         control_url=fleet["control"]["url"],
