@@ -8,7 +8,6 @@ from typing import Any
 
 from hub.kueue.api.resources import CLUSTER_QUEUES, JOBS, LOCAL_QUEUES, PODS, RESOURCE_FLAVORS, WORKLOADS
 from hub.kueue.runtime.client import Client
-from hub.sandbox.access import MASTERS, User
 from hub.sandbox.fleet import ClusterSpec, SandboxCluster
 from hub.sandbox.nodes import NodeGroup
 from hub.sandbox.script import Pace
@@ -25,7 +24,6 @@ async def sandbox_cluster(folder: Path, name: str = "east", *, gpus: int = 8) ->
     spec = ClusterSpec(name=name, crds=True, namespaces=["team-a"], nodes=nodes, pace=FAST)
     cluster = SandboxCluster(spec, seed=1)
     await cluster.start()
-    cluster.api.access.tokens.setdefault(cluster.admin_token, User(name="admin", groups=(MASTERS,)))
     (folder / f"{name}.kubeconfig").write_text(cluster.kubeconfig_text())
     try:
         yield cluster

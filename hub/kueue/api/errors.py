@@ -1,7 +1,5 @@
 """What goes wrong when something is read from outside. Every error names the field as kubectl would print it."""
 
-from msgspec import Struct
-
 
 class ApiError(Exception):
     """Base of what this package raises."""
@@ -17,14 +15,3 @@ class DecodeError(ApiError):
 
 class QuantityError(ApiError, ValueError):
     """Not a Kubernetes quantity."""
-
-
-class FieldError(Struct, frozen=True):
-    """One thing that is wrong with what somebody wrote, as data: validation returns all of them."""
-
-    #: The field as kubectl would print it, e.g. spec.podSets[0].count.
-    path: str
-    message: str
-
-    def __str__(self) -> str:
-        return f"{self.path}: {self.message}"

@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hub.kueue.api.decoding import list_of, part_of
-from hub.kueue.api.errors import FieldError
 from hub.kueue.api.meta import key_of
 from hub.kueue.api.resources import JOBS
+from hub.kueue.api.rules.field_errors import FieldError, immutable, invalid, unsupported
 from hub.kueue.api.v1beta2 import PodSet, names
 from hub.kueue.integrations.interface import Manifest, Outcome
 from hub.kueue.integrations.templates import annotations_of, labels_of, topology_errors, topology_request
@@ -186,10 +186,7 @@ class BatchJob:
         if changed:  # a job that was admitted in part has as few pods as it may: only what people write is looked at
             errors += _partial_errors(job)
         if old is not None and not _spec(old).get("suspend"):
-            errors += [
-                FieldError(_annotation(name), "cannot be changed while the job runs: suspend it first")
-                for name in changed
-            ]
+            errors += [immutable(_annotation(n), annotations_of(job).get(n), "while the job runs") for n in changed]
         return errors
 
 
@@ -242,17 +239,17 @@ def _partial_errors(job: Manifest) -> list[FieldError]:
     if (text := notes.get(names.JOB_MIN_PARALLELISM)) is not None:
         where = _annotation(names.JOB_MIN_PARALLELISM)
         if _min_parallelism(job) is None:
-            errors.append(FieldError(where, f"is {text!r} and must be a whole number between 1 and {_pods(job) - 1}"))
+            errors.append(invalid(where, text, f"must be a whole number from 1 to {_pods(job) - 1}"))
         if notes.get(names.ELASTIC_JOB) == "true":
-            errors.append(FieldError(where, "cannot be used for an elastic job"))
+            errors.append(invalid(where, text, "an elastic job is not admitted in part"))
     if (text := notes.get(names.JOB_COMPLETIONS_EQUAL_PARALLELISM)) is not None:
         where = _annotation(names.JOB_COMPLETIONS_EQUAL_PARALLELISM)
         if text not in ("true", "false"):
-            errors.append(FieldError(where, f"is {text!r} and must be true or false"))
-        if text == "true" and spec.get("completionMode") != "Indexed":
-            errors.append(FieldError("spec.completionMode", f"must be Indexed when {where} is true"))
-        if text == "true" and spec.get("completions") != _parallelism(job):
-            errors.append(FieldError("spec.completions", f"must equal spec.parallelism when {where} is true"))
+            errors.append(unsupported(where, text, ("true", "false")))
+        if text == "true" and (mode := spec.get("completionMode")) != "Indexed":
+            errors.append(invalid("spec.completionMode", mode, f"must be Indexed when {where} is true"))
+        if text == "true" and (completions := spec.get("completions")) != _parallelism(job):
+            errors.append(invalid("spec.completions", completions, f"must be parallelism when {where} is true"))
     return errors
 
 

@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from msgspec import Struct
 
-from hub.kueue.api.errors import FieldError
 from hub.kueue.api.meta import Resource
+from hub.kueue.api.rules.field_errors import FieldError
 from hub.kueue.api.v1beta2 import PodSet
 from hub.kueue.operations import Patch
 from hub.kueue.workloads.pod_sets import Clash, PodSetInfo

@@ -6,8 +6,9 @@ from typing import Any, cast
 import msgspec
 
 from hub.kueue.api.decoding import part_of
-from hub.kueue.api.errors import DecodeError, FieldError
-from hub.kueue.api.quantity import QuantityError, nanos
+from hub.kueue.api.errors import DecodeError, QuantityError
+from hub.kueue.api.quantity import nanos
+from hub.kueue.api.rules.field_errors import FieldError, invalid, unsupported
 from hub.kueue.api.v1beta2 import PodSet, PodsetSliceRequiredTopologyConstraint, PodSetTopologyRequest, names
 
 Manifest = dict[str, Any]
@@ -53,16 +54,16 @@ def topology_errors(template: Mapping[str, Any], at: str) -> list[FieldError]:
     where = f"{at}.metadata.annotations"
     errors: list[FieldError] = []
     if len(modes := [mode for mode in _MODES if mode in notes]) > 1:
-        errors.append(FieldError(where, f"at most one of these may be set: {', '.join(modes)}"))
-    if notes.get(names.UNCONSTRAINED_TOPOLOGY, "true") not in ("true", "false"):
-        errors.append(FieldError(f"{where}[{names.UNCONSTRAINED_TOPOLOGY}]", "must be true or false"))
-    if (names.SLICE_REQUIRED_TOPOLOGY in notes) != (names.SLICE_SIZE in notes):
-        both = f"{names.SLICE_REQUIRED_TOPOLOGY} and {names.SLICE_SIZE}"
-        errors.append(FieldError(where, f"{both} must be set together"))
+        errors.append(invalid(where, modes, "at most one of these may be set"))
+    if (text := notes.get(names.UNCONSTRAINED_TOPOLOGY, "true")) not in ("true", "false"):
+        errors.append(unsupported(f"{where}[{names.UNCONSTRAINED_TOPOLOGY}]", text, ("true", "false")))
+    pair = [key for key in (names.SLICE_REQUIRED_TOPOLOGY, names.SLICE_SIZE) if key in notes]
+    if len(pair) == 1:
+        errors.append(invalid(where, pair, f"{names.SLICE_REQUIRED_TOPOLOGY} and {names.SLICE_SIZE} go together"))
     try:
         topology_request(template)
     except DecodeError as error:
-        errors.append(FieldError(f"{where}[{error.path}]", error.message))
+        errors.append(invalid(f"{where}[{error.path}]", notes.get(error.path), error.message))
     return errors
 
 
