@@ -8,6 +8,7 @@ So the order here is (transaction, number), and a reader gets only what lies bel
     transaction 8        ──append── commit                     read here: 7, then 8
                                               ▲            ▲
 
+A transaction that stays open, anywhere on that server, holds every reader back; the store's own may take a minute at most.
 A notification is a hint to read; reading is what counts. `read` leaves the cursor to the caller, who keeps the new one only
 when the changes are dealt with. Changes are kept for a while; whoever comes later is told so and loads everything anew.
 """

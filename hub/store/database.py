@@ -165,7 +165,7 @@ class Database:
         """
         engine = make_engine(url, pool_size=pool_size)
         try:
-            await schema.migrate(engine)
+            await schema.prepare(engine)
         except BaseException:
             await engine.dispose()
             raise

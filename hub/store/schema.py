@@ -38,6 +38,23 @@ def alembic_config() -> Config:
     return config
 
 
+#: A dump brought these from another server, whose transaction numbers mean nothing here.
+_FOREIGN = "xid >= pg_snapshot_xmax(pg_current_snapshot())"
+_AFTER_A_RESTORE = (
+    f"DELETE FROM changes WHERE {_FOREIGN}",
+    f"UPDATE changes_floor SET xid = '0', id = 0 WHERE {_FOREIGN}",
+)
+
+
+async def prepare(engine: AsyncEngine) -> None:
+    """Everything that a process does to the database before it uses it. Raises SchemaTooNew, or Unavailable."""
+    await migrate(engine)
+    with translated():
+        async with engine.begin() as connection:
+            for statement in _AFTER_A_RESTORE:
+                await connection.execute(text(statement))
+
+
 async def migrate(engine: AsyncEngine) -> None:
     """Raises SchemaTooNew, or Unavailable when the lock or the server cannot be had."""
     with translated():

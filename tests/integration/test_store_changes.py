@@ -106,6 +106,21 @@ async def test_who_comes_after_pruning_is_told_and_who_was_in_time_is_not(databa
             await changes.read(connection, early)
 
 
+async def test_a_restored_dump_does_not_hold_up_readers(database: Database, database_url: str, clock):
+    async with database.transaction() as connection:
+        await connection.execute(
+            "INSERT INTO changes (xid, topic, key) VALUES ('4000000000', 'test', 'of another server')"
+        )
+        await connection.execute("UPDATE changes_floor SET xid = '4000000000'")
+    restarted = await Database.open(database_url, clock=clock)
+    await restarted.close()
+    async with database.transaction() as connection:
+        start = await changes.tail(connection)
+    await append(database, "new")
+    async with database.transaction() as connection:
+        assert [c.key for c in await changes.read(connection, start)] == ["new"]
+
+
 async def test_one_notification_per_transaction_and_topic(database: Database):
     heard: asyncio.Queue[str] = asyncio.Queue()
     for topic in ("test", "other"):

@@ -180,7 +180,7 @@ async def test_a_killed_hub_leaves_no_server_behind(tmp_path: Path):
     children = server_processes(tmp_path / "data" / "postgres")
     kill(hub)
     assert len(children) > 1
-    assert [wait_for_end(p) for p in (pid, *children)] == [True] * (1 + len(children))
+    assert all(wait_for_end(p) for p in (pid, *children))
     server = EmbeddedPostgres(tmp_path / "data", time.time, durable=False)
     await server.start()
     assert await run(server.url, "SELECT n FROM kept") == 7

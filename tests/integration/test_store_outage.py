@@ -135,6 +135,22 @@ async def test_a_cancelled_transaction_leaves_a_usable_pool(database: Database):
         assert await placements.load_live(connection) == []
 
 
+async def test_idle_connections_that_broke_cost_nothing(database: Database, database_url: str):
+    async def use() -> None:
+        async with database.transaction() as connection:
+            await connection.value("SELECT pg_sleep(0.05)")  # long enough for all to be in use at once
+
+    await asyncio.gather(*(use() for _ in range(5)))
+    admin = await asyncpg.connect(database_url)
+    killed = await admin.fetchval(
+        "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity "
+        "WHERE pid <> pg_backend_pid() AND datname = current_database()"
+    )
+    await admin.close()
+    assert killed >= 5
+    await asyncio.gather(*(use() for _ in range(5)))
+
+
 async def test_a_terminated_backend_costs_one_transaction(database: Database, database_url: str):
     async def lose_the_connection_half_way() -> None:
         async with database.transaction() as connection:

@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from hub.dispatch.placement import Charge, Placement, Record, State
+from hub.dispatch.placement import LIVE, Charge, Placement, Record, State, holds_room
 from hub.kueue.api.meta import ObjectKey
 from hub.kueue.wire import Action, Intent
 from hub.store import history, ledger, placements
@@ -56,6 +56,17 @@ async def test_a_step_is_saved_only_on_the_row_that_the_decision_saw(database: D
         assert (await placements.get(connection, "p1")) == admitted
 
 
+async def test_a_step_on_an_older_generation_is_refused_whatever_the_state(database: Database):
+    before = make_placement()
+    moved_on = msgspec.structs.replace(before, generation=2)
+    async with database.transaction() as connection:
+        await placements.save_new(connection, before)
+        assert await placements.save_step(connection, before, moved_on)
+        late = msgspec.structs.replace(before, state=State.RUNNING, confirmed=True)
+        assert not await placements.save_step(connection, before, late)
+        assert await placements.get(connection, "p1") == moved_on
+
+
 async def test_two_who_change_different_fields_keep_each_others_work(database: Database):
     read = make_placement()
     async with database.transaction() as connection:
@@ -92,3 +103,18 @@ async def test_history_and_ledger_follow_in_the_same_transaction(database: Datab
         ("Evicted", ""),
         ("Released", ""),
     ]
+
+
+@pytest.mark.parametrize("released", [False, True])
+@pytest.mark.parametrize("state", list(State))
+async def test_the_ledger_counts_what_dispatch_says_holds_room(database: Database, state: State, released: bool):
+    if released and state in LIVE:
+        pytest.skip("a live placement is never released")
+    before = make_placement()
+    after = msgspec.structs.replace(before, state=state, released=released, confirmed=True)
+    async with database.transaction() as connection:
+        await placements.save_new(connection, before)
+        await placements.save_step(connection, before, after)
+        held = await ledger.totals(connection)
+        assert await ledger.drift(connection) == []
+    assert bool(held) == holds_room(after)
