@@ -1,5 +1,5 @@
-"""What placements hold of their clusters, by flavor and resource. A placement holds it until it
-is finished or released.
+"""What placements hold of their clusters, by flavor and resource. A placement holds it until it is finished or released
+(`holds_room` in hub.dispatch.placement; a test compares the two).
 
 Rows are written by `placements`, in the transaction that saves the placement, and by nobody else: the ledger can always be
 computed from the placements, and `drift` does so.
