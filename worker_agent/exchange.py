@@ -169,6 +169,10 @@ class Exchange:
     def is_news(self, request: PollRequest) -> bool:
         return request.boot_id != self.boot_id or self._number > request.cursor
 
+    def is_superseded(self, request: PollRequest) -> bool:
+        """Has the hub asked again since?"""
+        return (request.term, request.sequence) < self._newest
+
     def answer(self, request: PollRequest, now: Instant, *, starting: bool) -> PollAnswer:
         """Everything newer than the hub's cursor; everything there is for a hub that knows another boot of this agent."""
         full = request.boot_id != self.boot_id

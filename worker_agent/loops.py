@@ -16,7 +16,7 @@ from msgspec import Struct
 from hub.kueue.admission.messages import QueueStatus
 from hub.kueue.api import resources
 from hub.kueue.api.meta import ObjectKey, Resource
-from hub.kueue.api.v1beta2 import ResourceFlavor, decode_as, names
+from hub.kueue.api.v1beta2 import ResourceFlavor, Workload, decode_as, names
 from hub.kueue.integrations.interface import Integration
 from hub.kueue.integrations.registry import INTEGRATIONS, integration_for
 from hub.kueue.operations import Create, Operation
@@ -322,6 +322,8 @@ class CapacityLoop(Loop):
         self._announce = announce
         self._nodes: dict[ObjectKey, report.NodeRoom] = {}
         self._pods: dict[ObjectKey, report.PodUse] = {}
+        self._quota: dict[ObjectKey, report.QuotaUse] = {}
+        caches.workloads.on_change(self._workload_changed)
         caches.nodes.on_change(self._node_changed)
         caches.pods.on_change(self._pod_changed)
 
@@ -347,10 +349,18 @@ class CapacityLoop(Loop):
             unbound=frozenset(pod.placement for pod in pods if not pod.node),
             flavors=[decode_as(ResourceFlavor, f) for f in self._caches.flavors.objects.values()],
             queues=queues,
+            ours=report.quota_by_queue(self._quota.values()),
             local_queues=_targets(self._caches.local_queues),
             namespaces=[key.name for key in self._caches.namespaces.objects],
             kinds=sorted(self._kinds()),
         )
+
+    def _workload_changed(self, key: ObjectKey, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
+        self._quota.pop(key, None)
+        if new is not None and mirror.mark_of(new, self._policy.origin) is not None:
+            use = report.quota_use(decode_as(Workload, new), self._policy.origin)
+            if use is not None:
+                self._quota[key] = use
 
     def _node_changed(self, key: ObjectKey, old: dict[str, Any] | None, new: dict[str, Any] | None) -> None:
         self._nodes.pop(key, None)

@@ -13,7 +13,7 @@ from msgspec import Struct
 from hub.kueue.admission.messages import QueueStatus
 from hub.kueue.api import core, quantity
 from hub.kueue.api.meta import Instant, ObjectKey
-from hub.kueue.api.v1beta2 import ResourceFlavor, names
+from hub.kueue.api.v1beta2 import ResourceFlavor, Workload, names
 from hub.kueue.wire import Amount, CapacityReport, FlavorCapacity, Hole, LocalQueueReport, QueueCapacity, QuotaRoom
 
 #: Different holes told per flavor; the smallest are left out first, which only hides room that is hard to use.
@@ -49,6 +49,8 @@ class Cluster(Struct, frozen=True, kw_only=True):
     unbound: frozenset[str]
     flavors: Sequence[ResourceFlavor]
     queues: Mapping[str, QueueStatus]
+    #: ClusterQueue -> (flavor, resource) -> what our copies hold of its quota.
+    ours: Mapping[str, Mapping[tuple[str, str], int]]
     local_queues: Mapping[ObjectKey, str]
     namespaces: Iterable[str]
     kinds: Sequence[str]
@@ -82,7 +84,7 @@ def capacity(cluster: Cluster, *, creates: tuple[bool, bool, str], version: str,
     bound = {pod.placement for pod in cluster.pods if pod.placement}
     return CapacityReport(
         flavors=[_flavor(flavor, cluster.nodes, ours, others) for flavor in cluster.flavors],
-        queues=[_queue(name, status) for name, status in sorted(cluster.queues.items())],
+        queues=[_queue(name, status, cluster.ours.get(name, {})) for name, status in sorted(cluster.queues.items())],
         local_queues=[
             LocalQueueReport(namespace=key.namespace, name=key.name, cluster_queue=target)
             for key, target in sorted(cluster.local_queues.items())
@@ -119,6 +121,7 @@ def _flavor(flavor: ResourceFlavor, nodes: Sequence[NodeRoom], ours: _Use, other
         node_labels=flavor.spec.node_labels,
         resources=_amounts(usable, ours, others),
         holes=_holes(usable, ours, others),
+        shapes=_folded(node.allocatable for node in members),
         nodes=len(members),
         nodes_ready=len(usable),
     )
@@ -149,12 +152,17 @@ def _total(use: _Use, nodes: Sequence[NodeRoom], resource: str) -> int:
 
 def _holes(nodes: Sequence[NodeRoom], ours: _Use, others: _Use) -> list[Hole]:
     nothing: Counter[str] = Counter()
-    folded: Counter[tuple[tuple[str, int], ...]] = Counter()
-    for node in nodes:
+
+    def free(node: NodeRoom) -> dict[str, int]:
         mine, theirs = ours.get(node.name, nothing), others.get(node.name, nothing)
-        free = {name: max(0, n - mine[name] - theirs[name]) for name, n in node.allocatable.items()}
-        folded[tuple(sorted(free.items()))] += 1
-    largest_first = sorted(folded.items(), key=lambda hole: _size(hole[0]), reverse=True)
+        return {name: max(0, n - mine[name] - theirs[name]) for name, n in node.allocatable.items()}
+
+    return _folded(free(node) for node in nodes)
+
+
+def _folded(rooms: Iterable[Mapping[str, int]]) -> list[Hole]:
+    counted = Counter(tuple(sorted(room.items())) for room in rooms)
+    largest_first = sorted(counted.items(), key=lambda hole: _size(hole[0]), reverse=True)
     return [Hole(free=dict(free), nodes=n) for free, n in largest_first[:HOLES_MAX]]
 
 
@@ -164,11 +172,39 @@ def _size(free: tuple[tuple[str, int], ...]) -> tuple[int, int]:
     return sum(n for name, n in free if "/" in name), room.get(quantity.CPU, 0)
 
 
-def _queue(name: str, status: QueueStatus) -> QueueCapacity:
+def _queue(name: str, status: QueueStatus, ours: Mapping[tuple[str, str], int]) -> QueueCapacity:
     rooms = {
         flavor: {
-            resource: QuotaRoom(available=available, limit=most) for resource, (available, most) in amounts.items()
+            resource: QuotaRoom(available=available, limit=most, ours=ours.get((flavor, resource), 0))
+            for resource, (available, most) in amounts.items()
         }
         for flavor, amounts in status.room.items()
     }
     return QueueCapacity(name=name, active=status.active, reason=status.reason, pending=status.pending, rooms=rooms)
+
+
+class QuotaUse(Struct, frozen=True, kw_only=True):
+    """What one of our copies holds of a ClusterQueue's quota."""
+
+    cluster_queue: str
+    amounts: dict[tuple[str, str], int]
+
+
+def quota_use(workload: Workload, origin: str) -> QuotaUse | None:
+    """None for a foreign workload and for one without a reservation."""
+    admission = workload.status.admission
+    if workload.metadata.labels.get(names.MULTIKUEUE_ORIGIN) != origin or admission is None:
+        return None
+    amounts: Counter[tuple[str, str]] = Counter()
+    for assignment in admission.pod_set_assignments:
+        for resource, used in assignment.resource_usage.items():
+            if flavor := assignment.flavors.get(resource):
+                amounts[flavor, resource] += quantity.amount(resource, used)
+    return QuotaUse(cluster_queue=admission.cluster_queue, amounts=dict(amounts))
+
+
+def quota_by_queue(uses: Iterable[QuotaUse]) -> dict[str, dict[tuple[str, str], int]]:
+    total: dict[str, Counter[tuple[str, str]]] = {}
+    for use in uses:
+        total.setdefault(use.cluster_queue, Counter()).update(use.amounts)
+    return {name: dict(amounts) for name, amounts in total.items()}

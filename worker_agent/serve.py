@@ -54,13 +54,14 @@ class PollServer:
             return _problem(problem)
         if changed := self._exchange.take(poll, self._clock()):
             self.on_intents(changed)
+        await self.announce()  # whoever waits for news with an older request is answered now
         await self._wait_for_news(poll)
         return _json(self._exchange.answer(poll, self._clock(), starting=self._starting()))
 
     async def _wait_for_news(self, poll: PollRequest) -> None:
         try:
             async with asyncio.timeout(min(poll.wait_s, WAIT_S_MAX)), self._news:
-                await self._news.wait_for(lambda: self._exchange.is_news(poll))
+                await self._news.wait_for(lambda: self._exchange.is_news(poll) or self._exchange.is_superseded(poll))
         except TimeoutError:
             pass
 

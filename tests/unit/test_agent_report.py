@@ -59,6 +59,7 @@ def told(
         unbound=frozenset(use.placement for use in uses if not use.node),
         flavors=flavors or [flavor()],
         queues=more.get("queues", {}),
+        ours=more.get("ours", {}),
         local_queues=more.get("local_queues", {}),
         namespaces=["ns"],
         kinds=["batch/v1, Job"],
@@ -116,11 +117,19 @@ def test_a_placement_counts_only_when_all_its_pods_are_bound():
 
 def test_queues_and_what_the_agent_may_create():
     status = QueueStatus(pending=3, room={"h100": {GPU: (5, 64)}})
-    answer = told([node("a")], queues={"from-hub": status}, local_queues={ObjectKey("ns", "gpus"): "from-hub"})
+    ours = {"from-hub": {("h100", GPU): 7}}
+    answer = told(
+        [node("a")], queues={"from-hub": status}, ours=ours, local_queues={ObjectKey("ns", "gpus"): "from-hub"}
+    )
     room = answer.queues[0].rooms["h100"][GPU]
-    assert (answer.queues[0].pending, room.available, room.limit) == (3, 5, 64)
+    assert (answer.queues[0].pending, room.available, room.limit, room.ours) == (3, 5, 64, 7)
     assert (answer.local_queues[0].cluster_queue, answer.creates_namespaces, answer.creates_local_queues) == (
         "from-hub",
         True,
         False,
     )
+
+
+def test_shapes_tell_what_every_node_would_hold_when_empty():
+    found = only(told([node("a"), node("b", ready=False), node("c", cordoned=True)], [pod("a", 8)]))
+    assert [(shape.free[GPU], shape.nodes) for shape in found.shapes] == [(8, 3)]

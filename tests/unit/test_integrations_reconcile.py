@@ -13,7 +13,7 @@ from hub.kueue.api.resources import JOBS
 from hub.kueue.api.v1beta2 import Admission, PodSetAssignment, Workload, WorkloadPriorityClass, encode, names
 from hub.kueue.integrations.batch_job import BATCH_JOB
 from hub.kueue.integrations.compose import name_for, prebuilt_name, with_prebuilt_name, workload_name
-from hub.kueue.integrations.reconcile import Context, Policy, orphaned, reconcile
+from hub.kueue.integrations.reconcile import Context, Policy, is_managed, orphaned, reconcile
 from hub.kueue.operations import Create, Delete, EmitEvent, Patch, RequeueAfter
 from hub.kueue.workloads import lifecycle
 from hub.kueue.workloads.lifecycle import State, state_of
@@ -545,3 +545,9 @@ def test_whatever_happened_the_looks_come_to_rest(history, on_management_cluster
     assert (world.job, world.workloads) == snapshot
     if not BATCH_JOB.suspended(world.job) and not BATCH_JOB.finished(world.job):
         assert state_of(world.workload) is State.ADMITTED, "what runs is admitted"
+
+
+def test_a_copy_that_a_hub_placed_here_is_left_to_whoever_placed_it():
+    placed = make_job("train").obj()
+    placed["metadata"].setdefault("annotations", {})[names.PLACEMENT] = "p1"
+    assert not is_managed(placed, Context(policy=Policy.WORKER))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Literal
 from hub.kueue.admission.config import LocalQ, Queue
 from hub.kueue.admission.fair_sharing import share
 from hub.kueue.admission.messages import Position, QueueStatus
-from hub.kueue.admission.quota import Node
+from hub.kueue.admission.quota import Node, available, potential
 from hub.kueue.admission.records import Spot, Work
 from hub.kueue.api.meta import ObjectKey
 from hub.kueue.api.v1beta2 import names as n
@@ -38,9 +38,11 @@ def _of_queue(state: "AdmissionState", queue: Queue) -> QueueStatus:
     usage = {key: cell.usage for key, cell in queue.cells.items() if cell.named or cell.usage}
     used = usage if len(admitted) == len(reserved) else _summed(admitted, usage)
     nominal: dict[str, dict[str, int]] = {}
+    room: dict[str, dict[str, tuple[int, int]]] = {}
     for (flavor, resource), cell in queue.cells.items():
         if cell.named:
             nominal.setdefault(flavor, {})[resource] = cell.nominal
+            room.setdefault(flavor, {})[resource] = (max(0, available(cell)), potential(cell))
     return QueueStatus(
         pending=len(queue.pending),
         reserving=len(reserved),
@@ -48,6 +50,7 @@ def _of_queue(state: "AdmissionState", queue: Queue) -> QueueStatus:
         reservation=_nested(queue, usage),
         usage=_nested(queue, used),
         nominal=nominal,
+        room=room,
         active=queue.active,
         reason=queue.inactive_reason or n.ClusterQueueActiveReason.READY,
         message=queue.inactive_message or "Can admit new workloads",

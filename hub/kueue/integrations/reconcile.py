@@ -33,7 +33,7 @@ from hub.kueue.api.resources import WORKLOADS
 from hub.kueue.api.v1beta2 import PodSet, ResourceFlavor, Workload, WorkloadPriorityClass, WorkloadStatus, encode, names
 from hub.kueue.integrations import compose
 from hub.kueue.integrations.interface import Integration, Manifest
-from hub.kueue.integrations.templates import first_difference
+from hub.kueue.integrations.templates import annotations_of, first_difference
 from hub.kueue.operations import (
     Create,
     Delete,
@@ -134,7 +134,9 @@ def reconcile(
 
 
 def is_managed(job: Manifest, context: Context) -> bool:
-    """Is the job for us to queue?"""
+    """Is the job for us to queue? A copy that a hub placed here is not: it has its quota, and who placed it looks after it."""
+    if names.PLACEMENT in annotations_of(job):
+        return False
     if job["metadata"].get("namespace", "") in context.excluded_namespaces:
         return False
     if compose.managed_ancestor(job, context.managed_kinds):

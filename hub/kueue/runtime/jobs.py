@@ -153,7 +153,7 @@ class JobLoop(Controller[Look]):
     async def _look_at_orphan(self, key: ObjectKey) -> float | None:
         """A Workload whose job is not in the cache."""
         workload = self._workloads.get(key)
-        if workload is None or await self._has_job(workload):
+        if workload is None or names.PLACEMENT in workload.metadata.annotations or await self._has_job(workload):
             return None
         return await self._apply(orphaned(workload, self.clock(), placed=self._placed(key)))
 
