@@ -1,30 +1,12 @@
-"""Decisions put into words that can be written: admissions, reasons for waiting, messages of preemption."""
+"""Decisions put into words that can be written: reasons for waiting, messages of preemption."""
 
 from hub.kueue.admission.config import Queue
-from hub.kueue.admission.flavors import Assignment, PodSetChoice
 from hub.kueue.admission.messages import ReportPending
 from hub.kueue.admission.records import Work
 from hub.kueue.admission.requests import scaled
 from hub.kueue.admission.victims import REASON_TEXT, Victim
 from hub.kueue.api.quantity import text
-from hub.kueue.api.v1beta2 import Admission, PodSetAssignment, PodSetRequest
-
-
-def admission_of(queue: Queue, assignment: Assignment) -> Admission:
-    """What is written to `status.admission`."""
-    return Admission(cluster_queue=queue.name, pod_set_assignments=[_assigned(p) for p in assignment.pod_sets])
-
-
-def _assigned(pod_set: PodSetChoice) -> PodSetAssignment:
-    choices = pod_set.choices
-    return PodSetAssignment(
-        name=pod_set.need.name,
-        flavors={resource: choice.flavor for resource, choice in choices.items()},
-        resource_usage={resource: text(resource, pod_set.amounts.get(resource, 0)) for resource in choices},
-        count=pod_set.count,
-        topology_assignment=pod_set.placement,
-        delayed_topology_request=pod_set.delayed,
-    )
+from hub.kueue.api.v1beta2 import PodSetRequest
 
 
 def pending_report(work: Work, reason: str, message: str) -> ReportPending:

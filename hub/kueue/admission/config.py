@@ -12,7 +12,7 @@ from hub.kueue.api.quantity import amount, nanos
 from hub.kueue.api.v1beta2 import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, ResourceGroup
 
 if TYPE_CHECKING:
-    from hub.kueue.admission.flavors import Plan
+    from hub.kueue.admission.plans import Plan
     from hub.kueue.admission.records import Work
 
 USAGE_BASED = "UsageBasedAdmissionFairSharing"

@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator
 from enum import StrEnum
 
 from hub.kueue.admission import tournament
+from hub.kueue.admission.assignment import Assignment, Mode
 from hub.kueue.admission.better import has_waited_enough
 from hub.kueue.admission.config import Queue
-from hub.kueue.admission.flavors import Assignment, Mode, Pins
+from hub.kueue.admission.flavors import Pins
 from hub.kueue.admission.nomination import nominate
 from hub.kueue.admission.queues import Requeue
 from hub.kueue.admission.quota import Cell, available
-from hub.kueue.admission.records import Work
+from hub.kueue.admission.records import Tried, Work
 from hub.kueue.admission.scene import Scene
 from hub.kueue.admission.victims import Victim
 from hub.kueue.admission.what_if import WhatIf
@@ -94,7 +95,7 @@ class Cycle:
         for head in heads:
             if self._check(head):
                 head.assignment, head.victims = nominate(self._scene, head.work, head.queue)
-                head.work.tried = head.assignment.tried
+                head.work.tried = _tried(self._scene, head)
                 nominated.append(head)
             else:
                 rejected.append(head)
@@ -238,7 +239,7 @@ class Cycle:
         head.work.tried = None
         with _Hidden(gone):
             head.assignment, head.victims = nominate(self._scene, head.work, head.queue, pins)
-        head.work.tried = head.assignment.tried
+        head.work.tried = _tried(self._scene, head)
         head.message = ""
 
     def _fits(self, head: Head) -> tuple[bool, bool]:
@@ -252,6 +253,14 @@ class Cycle:
 
     def _has_quota(self, head: Head) -> bool:
         return all(max(0, available(cell)) >= amount for cell, amount in head.usage.items())
+
+
+def _tried(scene: Scene, head: Head) -> Tried | None:
+    """How far the search came. Assignments that workloads share carry only the part that is the same for all."""
+    tried, work = head.assignment.tried, head.work
+    if tried is None or head.assignment.ready is None:
+        return tried
+    return tried.of(head.queue.generation, scene.cycle, (work.shape.like, work.priority))
 
 
 class _Hidden:

@@ -8,48 +8,30 @@ flavors is better (KEP-582). What does not depend on quota, such as taints and n
 ClusterQueue and kept as a `Plan`.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from enum import IntEnum
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from hub.kueue.admission import preemption
-from hub.kueue.admission.config import Flavor, Group, Queue
-from hub.kueue.admission.quota import Cell, available, borrow_level, potential
-from hub.kueue.admission.records import Charge, Tried, Work
-from hub.kueue.admission.requests import PodSetNeed, scaled, search_rank
-from hub.kueue.admission.scene import Scene
-from hub.kueue.api.core import (
-    Affinity,
-    NodeAffinity,
-    NodeSelector,
-    NodeSelectorTerm,
-    PodSpec,
-    fits_node_labels,
-    required_node_selector,
-    untolerated,
+from hub.kueue.admission.assignment import (
+    EXCEEDS_MAX_QUOTA,
+    FITS,
+    NO_MATCHING_FLAVOR,
+    SEVERITY,
+    WAITING_FOR_QUOTA,
+    Assignment,
+    Choice,
+    Mode,
+    PodSetChoice,
+    pod_set_choice,
+    take,
 )
+from hub.kueue.admission.config import Queue
+from hub.kueue.admission.plans import Option, PlanGroup, Search, plan_for
+from hub.kueue.admission.quota import Cell, available, borrow_level, potential
+from hub.kueue.admission.records import Tried, Work
+from hub.kueue.admission.scene import Scene
 from hub.kueue.api.quantity import add, text
-from hub.kueue.api.v1beta2 import TopologyAssignment
-
-NO_MATCHING_FLAVOR = "NoMatchingFlavor"
-EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
-WAITING_FOR_QUOTA = "WaitingForQuota"
-TOPOLOGY_PLACEMENT_FAILED = "TopologyPlacementFailed"
-#: How bad a reason is; the worst one of what must hold together is shown, and the mildest one of what are alternatives.
-SEVERITY = {"": 0, TOPOLOGY_PLACEMENT_FAILED: 1, WAITING_FOR_QUOTA: 2, EXCEEDS_MAX_QUOTA: 3, NO_MATCHING_FLAVOR: 4}
-
-#: In place of a reason: the flavor could do.
-FITS = "-"
-
-
-class Mode(IntEnum):
-    """How an assignment fits."""
-
-    NOFIT = 0
-    PREEMPT = 1
-    #: Once victims that others chose in this cycle are gone.
-    DEFERRED = 2
-    FIT = 3
 
 
 class Fine(IntEnum):
@@ -74,206 +56,32 @@ _BEST = Grade(Fine.FIT, 0)
 _WORST = Grade(Fine.NO_FIT, 1 << 30)
 
 
-class Choice:
-    """The flavor of one resource of one pod set."""
-
-    __slots__ = ("cell", "flavor", "level", "mode", "tried")
-
-    def __init__(self, flavor: str, cell: Cell, mode: Mode, level: int) -> None:
-        self.flavor = flavor
-        self.cell = cell
-        self.mode = mode
-        self.level = level
-        #: Index of the last flavor looked at; -1: all of them were.
-        self.tried = 0
-
-
-class PodSetChoice:
-    """What was found for one pod set."""
-
-    __slots__ = ("amounts", "attempts", "choices", "count", "delayed", "error", "need", "placement", "reasons")
-
-    def __init__(self, need: PodSetNeed, count: int, amounts: dict[str, int]) -> None:
-        self.need = need
-        self.count = count
-        #: resource -> amount of all pods together, the resource `pods` included where it is counted.
-        self.amounts = amounts
-        self.choices: dict[str, Choice] = {}
-        self.reasons: list[str] = []
-        self.error = ""
-        #: flavor -> why it does not fit, "" when it could; with the index of its group.
-        self.attempts: dict[str, tuple[int, str]] = {}
-        self.placement: TopologyAssignment | None = None
-        #: Placement waits for an admission check.
-        self.delayed: Literal["Pending", "Ready"] | None = None
-
-    @property
-    def mode(self) -> Mode:
-        if not self.reasons and not self.error:
-            return Mode.FIT
-        if self.error or not self.choices:
-            return Mode.NOFIT
-        return min(choice.mode for choice in self.choices.values())
-
-
-class Assignment:
-    """Flavors for a whole workload. Pod sets after the first that cannot be served are missing."""
-
-    __slots__ = ("charges", "forced", "level", "no_fit_reason", "pod_sets", "tried")
-
-    def __init__(self) -> None:
-        self.pod_sets: list[PodSetChoice] = []
-        #: cell -> amount, of all pod sets together.
-        self.charges: dict[Cell, int] = {}
-        #: How far up quota is borrowed from; 0: not at all.
-        self.level = 0
-        self.tried: Tried | None = None
-        self.no_fit_reason = ""
-        self.forced: Mode | None = None
-
-    @property
-    def mode(self) -> Mode:
-        if self.forced is not None:
-            return self.forced
-        if not self.pod_sets:
-            return Mode.NOFIT
-        return min(p.mode for p in self.pod_sets)
-
-    def contested(self) -> set[Cell]:
-        """The cells in which somebody has to go."""
-        return {c.cell for p in self.pod_sets for c in p.choices.values() if c.mode is Mode.PREEMPT}
-
-    def message(self) -> str:
-        parts: list[str] = []
-        for pod_set in self.pod_sets:
-            if pod_set.error:
-                return f"failed to assign flavors to pod set {pod_set.need.name}: {pod_set.error}"
-            if pod_set.reasons:
-                reasons = ", ".join(sorted(pod_set.reasons))
-                parts.append(f"couldn't assign flavors to pod set {pod_set.need.name}: {reasons}")
-        return "; ".join(parts)
-
-
-# --- plans ------------------------------------------------------------------------------------------------------------
-
-
-class Option(NamedTuple):
-    """One flavor of a group, for a shape."""
-
-    flavor: str
-    #: Why pods of this shape cannot use it; empty: they can.
-    refusal: str
-    #: resource -> cell, in search order.
-    cells: dict[str, Cell]
-
-
-class Search(NamedTuple):
-    """A resource group to be looked through."""
-
-    group: Group
-    options: tuple[Option, ...]
-
-
-class PlanGroup(NamedTuple):
-    """Pod sets that get the same flavors."""
-
-    members: tuple[int, ...]
-    name: str
-    #: Resources asked for, in search order, each with the group that serves it; None: nobody does.
-    searches: tuple[tuple[str, Search | None], ...]
-
-
-class Plan(NamedTuple):
-    groups: tuple[PlanGroup, ...]
-
-
-def plan_for(scene: Scene, work: Work, queue: Queue) -> Plan:
-    """What to look at when a workload of this shape is nominated in this ClusterQueue."""
-    plan = queue.plans.get(work.shape.id)
-    if plan is None:
-        plan = queue.plans[work.shape.id] = _planned(scene, work, queue)
-    return plan
-
-
-def _planned(scene: Scene, work: Work, queue: Queue) -> Plan:
-    needs = work.shape.pod_sets
-    members: dict[str, list[int]] = {}
-    for i, need in enumerate(needs):
-        members.setdefault(need.group if need.group is not None else f"#{i}", []).append(i)
-    return Plan(tuple(_plan_group(scene, work, queue, name, tuple(ids)) for name, ids in members.items()))
-
-
-def _plan_group(scene: Scene, work: Work, queue: Queue, name: str, ids: tuple[int, ...]) -> PlanGroup:
-    needs = [work.shape.pod_sets[i] for i in ids]
-    wanted = {resource for need in needs for resource in need.per_pod}
-    if queue.covers_pods:
-        wanted.add("pods")
-    order = sorted(wanted, key=search_rank)
-    by_group: dict[int, Search] = {}
-    searches: list[tuple[str, Search | None]] = []
-    for resource in order:
-        group = queue.group_of(resource)
-        if group is None:
-            searches.append((resource, None))
-            continue
-        if group.index not in by_group:
-            covered = [r for r in order if r in group.resources]
-            options = tuple(_option(scene, work, queue, group, f, needs, covered) for f in group.flavors)
-            by_group[group.index] = Search(group, options)
-        searches.append((resource, by_group[group.index]))
-    return PlanGroup(ids, name, tuple(searches))
-
-
-def _option(
-    scene: Scene, work: Work, queue: Queue, group: Group, name: str, needs: Sequence[PodSetNeed], covered: Sequence[str]
-) -> Option:
-    flavor = scene.flavors.get(name)
-    cells = {r: queue.cells[(name, r)] for r in covered if (name, r) in queue.cells}
-    if work.shape.allowed is not None and name not in work.shape.allowed:
-        return Option(name, f"flavor {name} is not among those that the workload allows", cells)
-    if flavor is None:
-        return Option(name, f"flavor {name} not found", cells)
-    return Option(name, next((r for n in needs if (r := refusal(scene, queue, group, flavor, n))), ""), cells)
-
-
-def refusal(scene: Scene, queue: Queue, group: Group, flavor: Flavor, need: PodSetNeed) -> str:
-    """Why pods of this pod set cannot use the flavor, "" if they can."""
-    if (reason := scene.places.mismatch(queue, group, flavor, need)) != "":
-        return reason
-    taint = untolerated(flavor.taints, [*need.spec.tolerations, *flavor.tolerations])
-    if taint is not None:
-        return f"untolerated taint {taint.key}={taint.value}:{taint.effect} in flavor {flavor.name}"
-    if not fits_node_labels(_narrowed(need.spec, flavor.labels), flavor.labels):
-        return f"flavor {flavor.name} doesn't match node affinity"
-    return ""
-
-
-def _narrowed(spec: PodSpec, labels: Mapping[str, str]) -> PodSpec:
-    """What the pod says about the flavor's own label keys; nothing else counts.
-
-    Terms are alternatives: one without any such key is satisfied by every flavor, and with it the whole affinity.
-    """
-    selector = {k: v for k, v in spec.node_selector.items() if k in labels}
-    required = required_node_selector(spec)
-    terms: list[NodeSelectorTerm] = []
-    for term in required.node_selector_terms if required else ():
-        kept = [e for e in term.match_expressions if e.key in labels]
-        if not kept:
-            terms = []
-            break
-        terms.append(NodeSelectorTerm(match_expressions=kept))
-    return _pod_on(selector, NodeSelector(node_selector_terms=terms) if terms else None)
-
-
-def _pod_on(selector: dict[str, str], required: NodeSelector | None) -> PodSpec:
-    affinity = Affinity(node_affinity=NodeAffinity(required_during_scheduling_ignored_during_execution=required))
-    return PodSpec(node_selector=selector, affinity=affinity if required else None)
-
-
 # --- assigning ---------------------------------------------------------------------------------------------------------
 
 #: Per pod set, resource -> flavor that must be kept while the assignment is computed anew within a cycle.
 Pins = list[dict[str, str]]
+
+
+def assign_first(scene: Scene, work: Work, queue: Queue) -> Assignment | None:
+    """The assignment, if the first flavors that its pods may use have room now. None: call `assign`.
+
+    Most admissions are of this kind, and equal ones share everything.
+    """
+    tried = work.tried
+    if tried is not None and tried.pending:
+        return None
+    first = plan_for(scene, work, queue).first
+    if first is None or work.facts.replaces:
+        return None
+    level = 0
+    for cell, amount in first.charges:
+        if amount > 0 and amount > available(cell):
+            return None
+        if cell.nominal < cell.usage + amount:
+            level = max(level, borrow_level(cell, amount)[0])
+    if level and not queue.stops_at_borrowing and scene.policy.flavor_fungibility:
+        return None
+    return first.at_level(level)
 
 
 def assign(
@@ -284,11 +92,11 @@ def assign(
     indexes: list[dict[str, int]] = []
     for group in plan_for(scene, work, queue).groups:
         members = [
-            _pod_set_choice(work.shape.pod_sets[i], None if counts is None else counts[i], queue) for i in group.members
+            pod_set_choice(work.shape.pod_sets[i], None if counts is None else counts[i], queue) for i in group.members
         ]
         failed = _assign_group(scene, work, queue, group, members, result, pins)
         for pod_set in members:
-            _take(result, pod_set)
+            take(result, pod_set)
             indexes.append({r: c.tried for r, c in pod_set.choices.items()})
             failed = failed or bool(pod_set.error) or bool(pod_set.amounts and not pod_set.choices)
         if failed:
@@ -299,15 +107,6 @@ def assign(
     if result.mode is Mode.NOFIT:
         result.no_fit_reason = _no_fit_reason(result)
     return result
-
-
-def _pod_set_choice(need: PodSetNeed, count: int | None, queue: Queue) -> PodSetChoice:
-    # A pod set whose pods were all given back stays empty, whatever smaller size is tried.
-    real = need.count if count is None or need.count == 0 else count
-    amounts = scaled(need.per_pod, real)
-    if queue.covers_pods:
-        amounts["pods"] = real
-    return PodSetChoice(need, real, amounts)
 
 
 def _assign_group(
@@ -372,13 +171,6 @@ def _own_choices(
         # Asks for nothing itself, but must run beside its group.
         return {r: c for r, c in chosen.items() if scene.places.is_topology_flavor(queue, c.flavor)}
     return {}
-
-
-def _take(result: Assignment, pod_set: PodSetChoice) -> None:
-    result.pod_sets.append(pod_set)
-    for resource, choice in pod_set.choices.items():
-        result.level = max(result.level, choice.level)
-        result.charges[choice.cell] = add(result.charges.get(choice.cell, 0), pod_set.amounts.get(resource, 0))
 
 
 class _Hunt:
@@ -547,10 +339,6 @@ def _no_fit_reason(result: Assignment) -> str:
         )
         worst = max(worst, found, key=SEVERITY.__getitem__)
     return worst
-
-
-def charges_of(assignment: Assignment) -> list[Charge]:
-    return list(assignment.charges.items())
 
 
 def preemption_need(assignment: Assignment) -> dict[Cell, int]:

@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 
 from hub.kueue.admission import better, preemption
+from hub.kueue.admission.assignment import Assignment, Mode
 from hub.kueue.admission.config import Queue
-from hub.kueue.admission.flavors import Assignment, Mode, Pins, assign, preemption_need
+from hub.kueue.admission.flavors import Pins, assign, assign_first, preemption_need
 from hub.kueue.admission.records import Tried, Work
 from hub.kueue.admission.scene import Scene
 from hub.kueue.admission.victims import Demand, Victim
@@ -20,6 +21,8 @@ def nominate(scene: Scene, work: Work, queue: Queue, pins: Pins | None = None) -
     tried = work.tried
     if tried is not None and is_outdated(scene, tried, work, queue):
         work.tried = None
+    if pins is None and (first := assign_first(scene, work, queue)) is not None:
+        return first, []
     assignment, victims = _sized(scene, work, queue, pins)
     if assignment.mode is Mode.PREEMPT:
         scene.places.hold_place(scene, work, queue, assignment, victims)

@@ -5,11 +5,11 @@ from typing import TYPE_CHECKING, Any
 
 from hub.kueue.admission.config import Flavor, Group, Queue
 from hub.kueue.admission.policy import Topology as TopologyPolicy
-from hub.kueue.admission.requests import PodSetNeed, wants_topology
+from hub.kueue.admission.requests import PodSetNeed, Shape, wants_topology
 from hub.kueue.api.v1beta2 import ResourceFlavor, Topology
 
 if TYPE_CHECKING:
-    from hub.kueue.admission.flavors import Assignment
+    from hub.kueue.admission.assignment import Assignment
     from hub.kueue.admission.records import Work
     from hub.kueue.admission.scene import Scene
     from hub.kueue.admission.victims import Victim
@@ -66,6 +66,10 @@ class Places:
         if flavor.topology is None and not group.resources.isdisjoint(need.raw_per_pod):
             return f'Flavor "{flavor.name}" does not support TopologyAwareScheduling'
         return ""
+
+    def matter(self, queue: Queue, shape: Shape) -> bool:
+        """Does a workload of this shape need a place in this ClusterQueue?"""
+        return False
 
     def is_topology_flavor(self, queue: Queue, flavor: str) -> bool:
         return False

@@ -92,6 +92,13 @@ class Tried:
         #: Are there flavors left that were not looked at?
         self.pending = any(index != -1 for by_resource in indexes for index in by_resource.values())
 
+    def of(self, generation: int, cycle: int, likeness: tuple[int, int]) -> "Tried":
+        """The same progress, made by another workload."""
+        other = object.__new__(Tried)
+        other.indexes, other.pending = self.indexes, self.pending
+        other.generation, other.cycle, other.likeness = generation, cycle, likeness
+        return other
+
     def next_index(self, pod_set: int, resource: str) -> int:
         if pod_set >= len(self.indexes):
             return 0

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from hub.kueue.admission import messages as m
-from hub.kueue.admission.admitting import admission_of, explain_preemption
+from hub.kueue.admission.admitting import explain_preemption
+from hub.kueue.admission.assignment import Assignment, Ready, admission_of
 from hub.kueue.admission.better import LONGEST_GAP_S, PATIENCE_S, has_claim, has_waited_enough, note_preemption
+from hub.kueue.admission.config import Queue
 from hub.kueue.admission.cycle import Cycle, Head, Outcome
 from hub.kueue.admission.queues import Requeue
 from hub.kueue.admission.records import Reservation, Work
@@ -61,19 +63,23 @@ def _may_be_nominated(state: "AdmissionState", head: Head) -> bool:
 
 def _admit(state: "AdmissionState", head: Head) -> None:
     work, queue = head.work, head.queue
-    admission = admission_of(queue, head.assignment)
-    charges = list(head.assignment.charges.items())
-    reservation = Reservation(queue, admission, charges, frozenset(cell.key for cell, _ in charges))
+    ready = head.assignment.ready or _made_ready(queue, head.assignment)
+    reservation = Reservation(queue, ready.admission, ready.charges, ready.pairs)
     reservation.topology = state.config.scene.places.usages(head.assignment)
     reservation.reserved_at = state.now
     reservation.assumed = True
-    checks = queue.checks_for({key[0] for key in reservation.pairs}) if queue.checks else ()
-    if not checks:
+    if not ready.checks:
         reservation.admitted, reservation.admitted_at = True, state.now
     queue.pending.remove(work)
     state.hold(work, reservation)
     message = f"Quota reserved in ClusterQueue {queue.name}"
-    state.out.append(m.ReserveQuota(key=work.key, admission=admission, checks=checks, message=message))
+    state.out.append(m.ReserveQuota(key=work.key, admission=ready.admission, checks=ready.checks, message=message))
+
+
+def _made_ready(queue: Queue, assignment: Assignment) -> Ready:
+    charges = list(assignment.charges.items())
+    pairs = frozenset(cell.key for cell, _ in charges)
+    return Ready(admission_of(queue, assignment), charges, pairs, queue.checks_for({flavor for flavor, _ in pairs}))
 
 
 def settle(state: "AdmissionState", head: Head) -> bool:
