@@ -244,6 +244,20 @@ QUEUE_CASES = [
         by_server=False,
     ),
     Case(
+        "a weight too small to measure, of a LocalQueue",
+        LOCAL,
+        {"spec.fairSharing.weight": "1n"},
+        ('spec.fairSharing.weight: Invalid value: "1n": must be 0 or greater than 1n',),
+        by_server=False,
+    ),
+    Case(
+        "a weight too small to measure, of a Cohort",
+        CHILD,
+        {"spec.fairSharing.weight": "0.5n"},
+        ('spec.fairSharing.weight: Invalid value: "0.5n": must be 0 or greater than 1n',),
+        by_server=False,
+    ),
+    Case(
         "concurrent admission in strict order",
         TRIAL,
         {"spec.queueingStrategy": "StrictFIFO"},
