@@ -264,6 +264,19 @@ QUEUE_CASES = [
         ("spec.queueingStrategy: Invalid value:",),
     ),
     Case(
+        "concurrent admission over too many flavors",
+        TRIAL,
+        {
+            "spec.resourceGroups": [
+                {
+                    "coveredResources": ["cpu"],
+                    "flavors": [_flavor("plain", "cpu")] + [_flavor(f"f{i}", "cpu") for i in range(16)],
+                }
+            ]
+        },
+        ("spec.resourceGroups[0].flavors: Too many: 17: must have at most 16 items",),
+    ),
+    Case(
         "concurrent admission over two groups",
         TRIAL,
         {
