@@ -24,12 +24,9 @@ VERSION = "v1.36.1"
 OBJECT_META = "io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta"
 PATCH = "io.k8s.apimachinery.pkg.apis.meta.v1.Patch"
 _JSON = "application/json"
-_PATCH_TYPES = (
-    "application/apply-patch+yaml",
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-)
+_PATCH_TYPES = ("application/apply-patch+yaml", "application/json-patch+json", "application/merge-patch+json")
+#: Built-in kinds only; kubectl looks here before it chooses the kind of patch that `apply` sends.
+_STRATEGIC = "application/strategic-merge-patch+json"
 
 
 class Documented(Struct, frozen=True, kw_only=True):
@@ -266,7 +263,7 @@ def _operations(
             "tags": [f"{r.group.partition('.')[0] or 'core'}_{r.version}"],
             "operationId": f"{action}{r.group.partition('.')[0].title() or 'Core'}{r.version.title()}{r.kind}{sub.title()}",
             "parameters": parameters,
-            **_body(method, about),
+            **_body(method, about, built_in=one.schema is None),
             "responses": {"200": {"description": "OK", "content": {_JSON: {"schema": about}}}},
             "x-kubernetes-action": action,
             "x-kubernetes-group-version-kind": {"group": r.group, "kind": r.kind, "version": r.version},
@@ -276,13 +273,14 @@ def _operations(
     }
 
 
-def _body(method: str, about: Document) -> Document:
+def _body(method: str, about: Document, *, built_in: bool) -> Document:
     if method in ("post", "put"):
         return {"requestBody": {"content": {"*/*": {"schema": about}}, "required": True}}
     if method != "patch":
         return {}
     patch = {"schema": {"$ref": PREFIX + PATCH}}
-    return {"requestBody": {"content": dict.fromkeys(_PATCH_TYPES, patch), "required": True}}
+    accepted = [*_PATCH_TYPES, _STRATEGIC] if built_in else _PATCH_TYPES
+    return {"requestBody": {"content": dict.fromkeys(accepted, patch), "required": True}}
 
 
 def _v2_operations(item: Document) -> Document:
@@ -295,7 +293,7 @@ def _v2_operations(item: Document) -> Document:
         body = [{"name": "body", "in": "body", "required": True, "schema": {"type": "object"}}]
         found[method] = {
             **{k: v for k, v in operation.items() if k not in ("requestBody", "responses", "parameters")},
-            "consumes": list(_PATCH_TYPES) if method == "patch" else ["*/*"],
+            "consumes": list(operation["requestBody"]["content"]) if method == "patch" else ["*/*"],
             "produces": [_JSON],
             "parameters": [
                 *(body if "requestBody" in operation else []),
