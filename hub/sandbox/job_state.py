@@ -64,9 +64,10 @@ class JobState:
         self.active = len(self.active_pods)
         self.ready = sum(rules.is_ready(p) for p in self.active_pods)
         self.terminating = len(running) - self.active
-        fresh = [p for p in self.pods if is_tracked(p) and p["metadata"]["uid"] not in listed]
-        self.new_succeeded = [p for p in fresh if rules.phase(p) == "Succeeded"]
-        self.new_failed = [p for p in fresh if self.has_failed(p)]
+        #: Neither counted nor listed to be.
+        self.fresh = [p for p in self.pods if is_tracked(p) and p["metadata"]["uid"] not in listed]
+        self.new_succeeded = [p for p in self.fresh if rules.phase(p) == "Succeeded"]
+        self.new_failed = [p for p in self.fresh if self.has_failed(p)]
         counted_failures = sum(self.counts(p) for p in self.new_failed)
         self.failed = self.old.get("failed", 0) + counted_failures + len(self.listed["failed"])
         self.succeeded = self.old.get("succeeded", 0) + len(self.new_succeeded) + len(self.listed["succeeded"])

@@ -92,12 +92,14 @@ def reconcile(
     """What to do for this Job now. `pods` are those it controls; ended ones without the finalizer may be left out."""
     if not is_ours(job) or finished(job) is not None:
         return Plan()
+    if "deletionTimestamp" in job["metadata"]:
+        return Plan(release=[key_of(p) for p in pods if is_tracked(p) and _is_leaving(p)])
     turn = _Turn(job, pods, now, backoff or Backoff(), pace or JobPace())
     turn.start()
     turn.judge()
     if turn.verdict is not None:
         turn.remove(turn.active_pods, counted=True)
-    elif "deletionTimestamp" not in job["metadata"]:
+    else:
         turn.manage_pods()
         turn.judge_completion()
     return turn.plan()
@@ -340,22 +342,32 @@ class _Turn(JobState):
 
     def _list_ended(self) -> list[Manifest]:
         """List the pods that ended as uncounted; returns all that may lose their finalizer now."""
-        waiting: set[str] = set()
-        if self.per_index is not None and self.verdict is None:
-            waiting = {p["metadata"]["uid"] for p in self.last_failed().values()}
-        fresh = [p for p in [*self.new_succeeded, *self.new_failed] if p["metadata"]["uid"] not in waiting]
-        fresh = fresh[:PODS_PER_TURN]
+        fresh = self._to_settle()[:PODS_PER_TURN]
         for pod in fresh:
-            succeeded = rules.phase(pod) == "Succeeded"
-            if succeeded and not self.indexed:  # an index cannot be counted twice, so it is not listed
-                self.listed["succeeded"].append(pod["metadata"]["uid"])
-            if not succeeded and self.counts(pod):
+            if rules.phase(pod) == "Succeeded":
+                if not self.indexed:  # an index cannot be counted twice, so it is not listed
+                    self.listed["succeeded"].append(pod["metadata"]["uid"])
+            elif self._is_loss(pod) and self.counts(pod):
                 self.listed["failed"].append(pod["metadata"]["uid"])
         earlier = {uid for uids in self.listed.values() for uid in uids} - {p["metadata"]["uid"] for p in fresh}
         return [*fresh, *(p for p in self.pods if p["metadata"]["uid"] in earlier and is_tracked(p))]
 
+    def _to_settle(self) -> list[Manifest]:
+        """Pods that can be settled now: those that ended; all that are left, once no more are needed."""
+        if self.verdict is not None:
+            return self.fresh
+        waiting: set[str] = set()
+        if self.per_index is not None:
+            waiting = {p["metadata"]["uid"] for p in self.last_failed().values()}
+        return [p for p in [*self.new_succeeded, *self.new_failed] if p["metadata"]["uid"] not in waiting]
+
+    def _is_loss(self, pod: Manifest) -> bool:
+        """Does it count as failed: it has, or the Job fails while it still runs."""
+        failing = self.verdict is not None and self.verdict.kind == "FailureTarget"
+        return failing or self.has_failed(pod)
+
     def _is_over(self) -> bool:
-        every = len(self.new_succeeded) + len(self.new_failed) <= PODS_PER_TURN
+        every = len(self.fresh) <= PODS_PER_TURN
         return self.verdict is not None and every and self.terminating == 0 and self.active == 0
 
     def _conclude(self) -> None:
@@ -391,6 +403,10 @@ class _Turn(JobState):
 
 _OWN_FIELDS = {"active", "ready", "terminating", "succeeded", "failed", "completedIndexes", "failedIndexes"}
 _OWN_FIELDS |= {"uncountedTerminatedPods", "conditions", "startTime", "completionTime"}
+
+
+def _is_leaving(pod: Manifest) -> bool:
+    return rules.is_terminating(pod) or rules.phase(pod) in rules.ENDED
 
 
 def _progress(pod: Manifest) -> tuple[bool, bool, bool, str]:

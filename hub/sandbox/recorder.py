@@ -48,7 +48,8 @@ class Recorder:
         meta, when = about["metadata"], format_time(self._server.clock())
         self._number += 1
         namespace = meta.get("namespace") or "default"
-        key = ObjectKey(namespace, f"{meta['name'][:236]}.{self._number:x}")
+        # Names of events in the order in which they were written, as those of client-go.
+        key = ObjectKey(namespace, f"{meta['name'][:236]}.{int(self._server.clock() * 1e9) + self._number:x}")
         regarding = {"apiVersion": about["apiVersion"], "kind": about["kind"], "name": meta["name"], "uid": meta["uid"]}
         if meta.get("namespace"):
             regarding["namespace"] = namespace
