@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from hub.sandbox.access import User
 from hub.sandbox.apiserver import ApiServer
 from hub.sandbox.faults import Faults
 from hub.sandbox.http import make_app, serve
+from hub.sandbox.script import Pace
+from hub.sandbox.simulation import Simulation
+from hub.sandbox.timers import LoopTimers
 
 ROOT = Path(__file__).resolve().parents[1]
 ADMIN_TOKEN = "admin-token"
@@ -35,6 +38,8 @@ USERS = {
     "bob-token": ("bob", ()),
 }
 START_S = 60.0
+#: Controllers that clean up after owners and namespaces.
+TIDYING = ("garbage-collector-controller", "namespace-controller")
 
 
 class Api:
@@ -93,7 +98,8 @@ def kubectl_path() -> str:
 class SandboxThread:
     """A sandbox API server with an event loop of its own. `call` runs a function in that loop."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, controllers: bool = False) -> None:
+        self._controllers = controllers
         self._loop = asyncio.new_event_loop()
         self._ready = threading.Event()
         self._stop = asyncio.Event()
@@ -127,6 +133,10 @@ class SandboxThread:
         ca = tls.make_ca("sandbox", now)
         identity = tls.make_certificate("sandbox", now, ca=ca, hosts=["127.0.0.1", "localhost"])
         app = make_app(self.server, self.faults)
+        if self._controllers:
+            timers = LoopTimers()
+            Simulation(self.server, timers, Pace(restart_s=0.5)).start()
+            timers.start()
         serving = await serve(app, tls=tls.server_context(identity), ca_pem=ca.certificate_pem)
         self.url, self.ca_pem = serving.url, serving.ca_pem
         self._ready.set()
@@ -135,8 +145,9 @@ class SandboxThread:
 
 
 @contextmanager
-def sandbox_api(folder: Path) -> Iterator[Api]:
-    thread = SandboxThread()
+def sandbox_api(folder: Path, *, controllers: bool = False) -> Iterator[Api]:
+    """`controllers`: with everything that lives on top of the API server, but no nodes."""
+    thread = SandboxThread(controllers=controllers)
     thread.start()
     try:
         yield Api("sandbox", thread.url, thread.ca_pem, folder, controllers=True)
@@ -199,8 +210,8 @@ def _apiserver_command(assets: Path, folder: Path, port: int, etcd: str) -> list
 
 
 @contextmanager
-def real_api(assets: Path, folder: Path) -> Iterator[Api]:
-    """etcd and kube-apiserver; kube-controller-manager too where the folder has one, for owners and namespaces."""
+def real_api(assets: Path, folder: Path, *, controllers: Sequence[str] = TIDYING) -> Iterator[Api]:
+    """etcd and kube-apiserver; kube-controller-manager too where the folder has one, with these controllers."""
     port, client, peer, manager_port = _free_ports(4)
     ca_pem = _pem_files(folder)
     etcd_urls = [f"-listen-client-urls=http://127.0.0.1:{client}", f"-advertise-client-urls=http://127.0.0.1:{client}"]
@@ -214,7 +225,7 @@ def real_api(assets: Path, folder: Path) -> Iterator[Api]:
         api = Api("real", f"https://127.0.0.1:{port}", ca_pem, folder, controllers=manager.exists())
         _wait_ready(api, folder / "apiserver.log")
         if manager.exists():
-            processes.append(_start(_manager_command(manager, api, manager_port), folder / "manager.log"))
+            processes.append(_start(_manager_command(manager, api, manager_port, controllers), folder / "manager.log"))
         yield api
     finally:
         # Nothing of theirs is kept, so they need no time to say goodbye.
@@ -223,15 +234,14 @@ def real_api(assets: Path, folder: Path) -> Iterator[Api]:
             process.wait(START_S)
 
 
-def _manager_command(manager: Path, api: Api, port: int) -> list[str]:
-    wanted = "garbage-collector-controller,namespace-controller"
+def _manager_command(manager: Path, api: Api, port: int, controllers: Sequence[str]) -> list[str]:
     return [
         str(manager),
         f"--kubeconfig={api.kubeconfig}",
         "--leader-elect=false",
         f"--secure-port={port}",
         "--bind-address=127.0.0.1",
-        f"--controllers={wanted}",
+        f"--controllers={','.join(controllers)}",
         "--use-service-account-credentials=false",
     ]
 

@@ -232,7 +232,7 @@ async def serve(
     ca_pem: str = "",
 ) -> Serving:
     """Listen at `host:port` (0: any free port), with TLS when given a context; `ca_pem` is handed on to clients."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5)
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=0.5)
     await runner.setup()
     site = web.TCPSite(runner, host, port, ssl_context=tls)
     await site.start()

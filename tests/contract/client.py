@@ -4,6 +4,7 @@ import asyncio
 import io
 import json
 from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from typing import Any, Self
 
 import aiohttp
@@ -82,8 +83,13 @@ class Client:
         """The events of a watch until the server ends it."""
         async with self._session.get(path, headers={"Accept": accept}) as answer:
             assert answer.status == 200, await answer.text()
-            async for line in answer.content:
-                yield json.loads(line)
+            try:
+                async for line in answer.content:
+                    yield json.loads(line)
+            finally:
+                # Left early: no polite end of TLS, for which the test's loop would have to live on.
+                if answer.connection is not None and answer.connection.transport is not None:
+                    answer.connection.transport.abort()
 
     async def gone(self, collection: str, name: str) -> None:
         """Wait until the object is not there any more."""
@@ -97,8 +103,9 @@ class Client:
         if any(map(holds, events or [{"type": "DELETED", "object": {}}])):
             return
         version = found["metadata"]["resourceVersion"]
-        async with asyncio.timeout(WAIT_S):
-            async for event in self.watch(f"{collection}?watch=1&{selector}&resourceVersion={version}"):
+        watch = self.watch(f"{collection}?watch=1&{selector}&resourceVersion={version}")
+        async with asyncio.timeout(WAIT_S), aclosing(watch) as changes:
+            async for event in changes:
                 if holds(event):
                     return
         raise AssertionError(f"the watch of {collection}/{name} ended too soon")
