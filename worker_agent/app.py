@@ -63,7 +63,7 @@ async def run(settings: Settings, until: asyncio.Event) -> None:
         if not state.hub_ca_pem:
             await _join(settings, state, identity, address, client)
         exchange = Exchange(settings.name, secrets.token_hex(8), agent_version())
-        server = await _work(settings, client, exchange, stack)
+        server = await work(settings, client, exchange, stack)
         context = tls.server_context(identity, client_ca_pem=state.hub_ca_pem)
         stack.push_async_callback(await serve(server.app(), listener, context))
         sys.stdout.write(json.dumps({"ready": True, "cluster": settings.name, "address": address}) + "\n")
@@ -93,7 +93,7 @@ async def _cluster_uid(client: Client) -> str:
     return found["metadata"]["uid"] if found else ""
 
 
-async def _work(settings: Settings, client: Client, exchange: Exchange, stack: AsyncExitStack) -> PollServer:
+async def work(settings: Settings, client: Client, exchange: Exchange, stack: AsyncExitStack) -> PollServer:
     """Start informers and loops. What is started last is stopped first."""
     clock = time.time
     policy = mirror.Policy(
@@ -112,12 +112,12 @@ async def _work(settings: Settings, client: Client, exchange: Exchange, stack: A
     admission = AdmissionLoop(informers, clock, recorder, watches_nodes=True)
     jobs = JobLoop(informers, clock, recorder, policy=JobPolicy.WORKER, integrations=served)
     server = PollServer(exchange, clock, starting=lambda: not informers.synced)
-    work = MirrorLoop(client, caches, exchange, policy, lambda: kinds.kinds, server.announce, clock)
-    server.on_intents = work.touch
+    mirroring = MirrorLoop(client, caches, exchange, policy, lambda: kinds.kinds, server.announce, clock)
+    server.on_intents = mirroring.touch
     capacity = _capacity(admission, client, caches, exchange, policy, kinds, await _version(client), server.announce)
     informers.start()
     stack.push_async_callback(informers.stop)
-    for loop in (recorder, kinds, admission, jobs, work, capacity):
+    for loop in (recorder, kinds, admission, jobs, mirroring, capacity):
         _start(loop, stack)
     return server
 
