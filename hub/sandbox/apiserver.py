@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from hub.kueue.api.meta import ObjectKey, Resource, format_time
 from hub.sandbox.access import Access, bootstrap_objects
+from hub.sandbox.admission_plugins import PLUGINS
 from hub.sandbox.builtin import BUILTIN
 from hub.sandbox.collector import FOREGROUND, ORPHAN, Collector
 from hub.sandbox.documents import Document, copied
@@ -19,6 +20,7 @@ from hub.sandbox.establishing import Establisher
 from hub.sandbox.patches import merge_patch
 from hub.sandbox.served import Registry, Served
 from hub.sandbox.storage import LOG_EVENTS, Collection, Event, EventType, Key, Storage, Stored
+from hub.sandbox.webhooks import WebhookIndex
 from hub.sandbox.writing import (
     IN_PROCESS,
     Draft,
@@ -31,6 +33,7 @@ from hub.sandbox.writing import (
     finish_create,
     finish_update,
     missing_namespace,
+    reshape,
     unchanged,
 )
 
@@ -88,6 +91,7 @@ class ApiServer:
         #: What a container of a pod wrote: (pod, container) -> lines. Whoever runs the pods sets it.
         self.logs: LogSource = lambda pod, container: []
         self.access = Access(self.storage)
+        self.webhooks = WebhookIndex(self.storage)
         self._establisher = Establisher(self, self.storage, self.registry)
         for manifest in (*map(_bare_namespace, NAMESPACES), *PRIORITY_CLASSES, *bootstrap_objects()):
             served = self.registry.of_kind(manifest["apiVersion"], manifest["kind"])
@@ -168,18 +172,28 @@ class ApiServer:
     def draft_create(self, served: Served, namespace: str, body: Any, options: WriteOptions) -> Draft:
         draft = begin_create(served, namespace, body, options)
         self._check_namespace(draft)
+        self._admit(draft)
         return draft
 
     def draft_apply(self, served: Served, key: Key, config: Any, subresource: str, options: WriteOptions) -> Draft:
         draft = begin_apply(served, key, self.stored(served, key), config, subresource, options, self.clock())
         if draft.stored is None:
             self._check_namespace(draft)
+            self._admit(draft)
         return draft
+
+    def _admit(self, draft: Draft) -> None:
+        """What kube-apiserver's built-in admission plugins do."""
+        if (plugin := PLUGINS.get(draft.served.collection)) is not None:
+            plugin(self.storage, draft.new)
 
     def _check_namespace(self, draft: Draft) -> None:
         if draft.served.resource.namespaced:
             home = self.storage.collection("namespaces").objects.get(("", draft.key[0]))
             missing_namespace(draft.served, home, draft.key)
+
+    def reshape(self, draft: Draft) -> None:
+        reshape(draft)
 
     def check(self, draft: Draft) -> None:
         if draft.stored is None:

@@ -1,5 +1,6 @@
 """The HTTP edge of one cluster: every request comes in here and leaves as an answer, a Status or a cut connection."""
 
+import asyncio
 import logging
 import ssl
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from hub.sandbox.errors import ApiError, internal, method_not_allowed, no_such_r
 from hub.sandbox.faults import CutError, Faults
 from hub.sandbox.http_objects import BODY_MAX_BYTES, HANDLERS, Call
 from hub.sandbox.http_parts import SUBRESOURCES, review
+from hub.sandbox.http_webhooks import Admission
 from hub.sandbox.negotiation import JSON, negotiate
 from hub.sandbox.reviews import REVIEWS
 from hub.sandbox.routing import VERBS, Target, parse_path
@@ -23,6 +25,7 @@ from hub.sandbox.watch import flag
 
 log = logging.getLogger(__name__)
 
+ABORT_TURNS = 3
 NO_SUCH_PAGE = "404 page not found\n"
 WRITE_VERBS = frozenset({"create", "update", "patch", "delete", "deletecollection"})
 
@@ -32,7 +35,11 @@ class Edge:
 
     def __init__(self, api: ApiServer, faults: Faults) -> None:
         self.api, self.faults = api, faults
+        self.admission = Admission(api)
         self._documents: dict[Any, tuple[int, bytes]] = {}
+
+    async def close(self, app: web.Application) -> None:
+        await self.admission.close()
 
     async def handle(self, request: web.Request) -> web.StreamResponse:
         if not self.faults.active:
@@ -99,7 +106,7 @@ class Edge:
             self.api.access.require(user, _attributes(target, asked))
         if self.faults.active and verb in WRITE_VERBS:
             self.faults.check_write(verb, served)
-        call = Call(request, self.api, self.faults, target, served, user, query)
+        call = Call(request, self.api, self.faults, target, served, user, self.admission, query)
         if target.subresource in SUBRESOURCES:
             return await SUBRESOURCES[target.subresource](call, verb)
         if served.collection in REVIEWS:
@@ -195,6 +202,7 @@ def make_app(server: ApiServer, faults: Faults | None = None) -> web.Application
     edge = Edge(server, faults or Faults(server))
     app.router.add_route("*", "/{path:.*}", edge.handle)
     app[FAULTS] = edge.faults
+    app.on_cleanup.append(edge.close)
     return app
 
 
@@ -222,6 +230,9 @@ class Serving:
     async def close(self) -> None:
         self.close_connections()
         await self._runner.cleanup()
+        # An aborted transport closes its socket in the loop's next turn, a TLS one in the turn after that.
+        for _ in range(ABORT_TURNS):
+            await asyncio.sleep(0)
 
 
 async def serve(
@@ -232,7 +243,8 @@ async def serve(
     ca_pem: str = "",
 ) -> Serving:
     """Listen at `host:port` (0: any free port), with TLS when given a context; `ca_pem` is handed on to clients."""
-    runner = web.AppRunner(app, access_log=None, handle_signals=False, handler_cancellation=True, shutdown_timeout=0.5)
+    # A watch whose client has gone would otherwise live on until its time is over.
+    runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=0.5, handler_cancellation=True)
     await runner.setup()
     site = web.TCPSite(runner, host, port, ssl_context=tls)
     await site.start()

@@ -22,6 +22,7 @@ from hub.sandbox.errors import (
     too_large,
 )
 from hub.sandbox.faults import CutError, Faults
+from hub.sandbox.http_webhooks import Admission
 from hub.sandbox.negotiation import (
     APPLY_PATCH,
     JSON,
@@ -63,6 +64,7 @@ class Call:
     target: Target
     served: Served
     user: User
+    admission: Admission
     query: Mapping[str, str]
     warnings: list[str] = field(default_factory=list)
 
@@ -246,8 +248,14 @@ async def _pump(call: Call, watcher: Watcher, response: web.StreamResponse) -> N
 
 
 async def finish(call: Call, draft: Draft) -> Document:
-    """Check and commit a draft; dry runs stop before the commit."""
-    obj = call.api.finish(draft)
+    """Ask the webhooks, check and commit a draft; dry runs stop before the commit."""
+    if call.api.webhooks:
+        await call.admission.mutate(draft, call.user)
+        call.api.check(draft)
+        await call.admission.validate(draft, call.user)
+    else:
+        call.api.check(draft)
+    obj = call.api.commit(draft)
     call.warnings.extend(draft.warnings)
     return obj
 
@@ -348,10 +356,22 @@ async def delete_options(call: Call) -> DeleteOptions:
 
 async def delete(call: Call) -> web.StreamResponse:
     options = await delete_options(call)
+    await allow_delete(call, call.key, dry_run=options.dry_run)
     obj, gone = call.api.delete_served(call.served, call.key, options)
     if gone and not call.served.returns_deleted:
         return answer_document(call, deleted_status(call.served, obj))
     return answer_object(call, obj)
+
+
+async def allow_delete(call: Call, key: Key, *, dry_run: bool) -> None:
+    """Ask the webhooks whether the object may go. Raises ApiError."""
+    if not call.api.webhooks:
+        return
+    stored = call.api.require(call.served, key)
+    old = call.served.read(stored.object)
+    draft = Draft(call.served, key, old, WriteOptions(dry_run=dry_run), call.target.subresource, stored, old)
+    await call.admission.allow_delete(draft, call.user)
+    call.warnings.extend(draft.warnings)
 
 
 async def delete_collection(call: Call) -> web.StreamResponse:
@@ -360,6 +380,7 @@ async def delete_collection(call: Call) -> web.StreamResponse:
     page = list_page(call.api.collection(call.served), parameters, call.api.storage.version)
     for stored in page.items:
         if call.api.stored(call.served, stored.key) is not None:
+            await allow_delete(call, stored.key, dry_run=options.dry_run)
             call.api.delete_served(call.served, stored.key, options)
     rendering = call.rendering()
     return answer(call, rendering.page(page), output=rendering.output)

@@ -9,11 +9,12 @@ from typing import Any
 from hub.sandbox.definitions import COLLECTION as DEFINITIONS
 from hub.sandbox.definitions import DEFINITION_RULES
 from hub.sandbox.documents import Document
-from hub.sandbox.errors import FieldError, forbidden_field, invalid_value, required
+from hub.sandbox.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 from hub.sandbox.events import default_event
 from hub.sandbox.rules_jobs import JOB_RULES
 from hub.sandbox.rules_pods import POD_RULES, default_template, validate_pod_spec
 from hub.sandbox.served import Rules
+from hub.sandbox.webhooks import MUTATING, VALIDATING
 
 # --- namespaces and nodes --------------------------------------------------------------------------------------------
 
@@ -193,6 +194,54 @@ def _default_cron_job(draft: Document) -> None:
     spec.setdefault("failedJobsHistoryLimit", 1)
 
 
+# --- webhooks --------------------------------------------------------------------------------------------------------
+
+
+def _default_webhooks(draft: Document) -> None:
+    for hook in draft.get("webhooks") or ():
+        hook.setdefault("failurePolicy", "Fail")
+        hook.setdefault("matchPolicy", "Equivalent")
+        hook.setdefault("namespaceSelector", {})
+        hook.setdefault("objectSelector", {})
+        hook.setdefault("timeoutSeconds", 10)
+        for rule in hook.get("rules") or ():
+            rule.setdefault("scope", "*")
+        if service := (hook.get("clientConfig") or {}).get("service"):
+            service.setdefault("port", 443)
+
+
+def _default_mutating(draft: Document) -> None:
+    _default_webhooks(draft)
+    for hook in draft.get("webhooks") or ():
+        hook.setdefault("reinvocationPolicy", "Never")
+
+
+def _validate_webhooks(draft: Document) -> list[FieldError]:
+    return [
+        error for i, hook in enumerate(draft.get("webhooks") or ()) for error in _webhook_errors(hook, f"webhooks[{i}]")
+    ]
+
+
+def _webhook_errors(hook: Document, at: str) -> Iterator[FieldError]:
+    if hook.get("name", "").count(".") < 2:
+        yield invalid_value(
+            f"{at}.name", hook.get("name", ""), "should be a domain with at least three segments separated by dots"
+        )
+    client = hook.get("clientConfig") or {}
+    if bool(client.get("url")) == bool(client.get("service")):
+        yield required(f"{at}.clientConfig", "exactly one of url or service is required")
+    elif not client.get("url", "https:").startswith("https:"):
+        yield invalid_value(f"{at}.clientConfig.url", client["url"], "'https' is the only allowed URL scheme")
+    if hook.get("sideEffects") not in ("None", "NoneOnDryRun"):
+        yield not_supported(f"{at}.sideEffects", hook.get("sideEffects"), ("None", "NoneOnDryRun"))
+    if "v1" not in (hook.get("admissionReviewVersions") or ()):
+        yield required(f"{at}.admissionReviewVersions", "must include at least one of v1")
+    if not 1 <= hook["timeoutSeconds"] <= 30:
+        yield invalid_value(
+            f"{at}.timeoutSeconds", hook["timeoutSeconds"], "the timeout value must be between 1 and 30 seconds"
+        )
+
+
 WORKLOAD = Rules(default=_default_workload, validate=_validate_workload, validate_update=_workload_update)
 BINDING = Rules(default=_default_binding, validate=_validate_binding, validate_update=_binding_update)
 
@@ -211,6 +260,8 @@ RULES: dict[str, Rules] = {
     ),
     "replicasets.apps": WORKLOAD,
     "statefulsets.apps": WORKLOAD,
+    MUTATING: Rules(default=_default_mutating, validate=_validate_webhooks),
+    VALIDATING: Rules(default=_default_webhooks, validate=_validate_webhooks),
     DEFINITIONS: DEFINITION_RULES,
     "priorityclasses.scheduling.k8s.io": Rules(
         default=_default_priority_class, validate=_validate_priority_class, validate_update=_priority_class_update

@@ -147,6 +147,14 @@ def _shape(draft: Draft) -> None:
     draft.served.rules.default(draft.new)
 
 
+def reshape(draft: Draft) -> None:
+    """Treat what a webhook made of the object as if it had come in like that. Raises ApiError 400."""
+    check_identity(draft.served, draft.new)
+    _shape(draft)
+    if draft.old is not None and draft.subresource != "status":
+        _keep_server_fields(draft.served, draft.new, draft.old)
+
+
 def own_fields(draft: Draft, now: float) -> None:
     """Note in managedFields who wrote what. Controllers in the process own nothing and leave what is there."""
     meta, options, served = draft.new["metadata"], draft.options, draft.served
