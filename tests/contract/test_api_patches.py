@@ -136,3 +136,24 @@ async def test_status_has_owners_of_its_own(client: Client, jobs):
     assert now["status"]["active"] == 1
     entries = {e["manager"]: e.get("subresource", "") for e in now["metadata"]["managedFields"]}
     assert entries == {"spec-owner": "", "status-owner": "status"}
+
+
+# --- unknown fields ----------------------------------------------------------------------------------------------------
+
+
+async def test_unknown_fields_are_refused_when_strict(client: Client, jobs):
+    answer = await client.call("POST", f"{jobs}?fieldValidation=Strict", job("j", paralelism=2))
+    assert answer.refusal == (400, "BadRequest")
+    assert 'strict decoding error: unknown field "spec.paralelism"' in answer.json["message"]
+
+
+async def test_unknown_fields_are_dropped_with_a_warning_by_default(client: Client, jobs):
+    answer = await client.call("POST", jobs, job("j", paralelism=2))
+    assert answer.code == 201
+    assert answer.headers.getall("Warning") == ['299 - "unknown field \\"spec.paralelism\\""']
+    assert "paralelism" not in answer.json["spec"]
+
+
+async def test_unknown_fields_are_dropped_in_silence_when_ignored(client: Client, jobs):
+    answer = await client.call("POST", f"{jobs}?fieldValidation=Ignore", job("j", paralelism=2))
+    assert (answer.code, "Warning" in answer.headers) == (201, False)
