@@ -1,7 +1,7 @@
 """What changed, for those who follow: other hub replicas, the web's event stream, loops that wait for work.
 
-Every writer appends its changes in its own transaction; a trigger notifies the channel named like the topic, once per
-transaction. Numbers from a sequence do not tell what a reader has seen: a transaction may take a lower one and commit later.
+Every writer appends its changes in its own transaction and tells the topic, which is the name of a channel to listen to.
+Numbers from a sequence do not tell what a reader has seen: a transaction may take a lower one and commit later.
 So the order here is (transaction, number), and a reader gets only what lies below the oldest transaction still running:
 
     transaction 7  ──append──────────────────── commit        read here: nothing of 7 or 8, however often
@@ -9,7 +9,8 @@ So the order here is (transaction, number), and a reader gets only what lies bel
                                               ▲            ▲
 
 A transaction that stays open, anywhere on that server, holds every reader back; the store's own may take a minute at most.
-A notification is a hint to read; reading is what counts. `read` leaves the cursor to the caller, who keeps the new one only
+A notification is a hint to read: it may be lost with the process that had to send it, so readers also look by themselves
+every few seconds. `read` leaves the cursor to the caller, who keeps the new one only
 when the changes are dealt with. Changes are kept for a while; whoever comes later is told so and loads everything anew.
 """
 
@@ -44,6 +45,7 @@ class Change(Struct, frozen=True, kw_only=True):
 
 
 async def append(connection: Connection, topic: str, keys: Iterable[str]) -> None:
+    connection.tell(topic)
     await connection.execute(
         "INSERT INTO changes (topic, key) SELECT :topic, k FROM jsonb_array_elements_text(CAST(:keys AS jsonb)) AS k",
         topic=topic,

@@ -129,6 +129,8 @@ async def save_clusters(connection: Connection, pairs: Sequence[tuple[Cluster, C
             f"{names}: this Kubernetes cluster is registered under another name already ({error})"
         ) from error
     stored = {row.name for row in saved}
+    if any(step["news"] for step in steps):
+        connection.tell(TOPIC)
     await _tell(connection, [after for before, after in pairs if after.name in stored and before.state != after.state])
     return [before.name in stored for before, _ in pairs]
 

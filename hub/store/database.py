@@ -14,7 +14,7 @@ import functools
 import gc
 import logging
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,7 +25,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_en
 
 from hub.kueue.runtime.loop import Clock, Loop, LoopStatus
 from hub.store import schema
-from hub.store.errors import Stale, translated
+from hub.store.errors import Stale, StoreError, translated
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +44,11 @@ _SERVER_SETTINGS = {
 _COMMAND_TIMEOUT_S = 75
 _CONNECT_TIMEOUT_S = 10
 _LISTEN_CHECK_S = 10.0
+#: A notification is worth no wait for the disk: it is gone with a crash anyway.
+_NOTIFY = text(
+    "SELECT set_config('synchronous_commit', 'off', true), "
+    "(SELECT count(pg_notify(topic, '')) FROM jsonb_array_elements_text(CAST(:topics AS jsonb)) AS topic)"
+)
 _DECODE_TOGETHER = 2000
 
 
@@ -96,8 +101,13 @@ class Connection:
 
     def __init__(self, sql: AsyncConnection, now: float, data_dir: Path | None) -> None:
         self.now = now
+        self.told: set[str] = set()
         self._sql = sql
         self._data_dir = data_dir
+
+    def tell(self, topic: str) -> None:
+        """Notify the channel of this name as soon as the transaction is committed."""
+        self.told.add(topic)
 
     async def execute(self, sql: str, **parameters: Any) -> int:
         """Run a statement; how many rows it touched."""
@@ -156,6 +166,7 @@ class Database:
         self._engine = engine
         self._data_dir = data_dir
         self._listener = _Listener(url, clock)
+        self._notifier = _Notifier(engine, clock)
 
     @classmethod
     async def open(cls, url: str, *, clock: Clock, pool_size: int = 10, data_dir: Path | None = None) -> "Database":
@@ -187,6 +198,7 @@ class Database:
             yield connection
             with translated(self._data_dir):
                 await sql.commit()
+            self._notifier.send(connection.told)
         finally:
             with translated(self._data_dir):
                 await sql.close()
@@ -203,6 +215,7 @@ class Database:
 
     async def close(self) -> None:
         await self._listener.stop()
+        await self._notifier.stop()
         await self._engine.dispose()
 
 
@@ -214,6 +227,48 @@ async def _check_term(connection: Connection, term: int) -> None:
     if not newest or newest[0].term != term or not newest[0].valid:
         known = f"term {newest[0].term}{'' if newest[0].valid else ', which ran out'}" if newest else "no lease at all"
         raise Stale(f"this process led with term {term}, the database knows {known}: nothing of this was stored")
+
+
+class _Notifier(Loop):
+    """Sends notifications, those of many transactions together.
+
+    Not from within the transactions: Postgres lets those that notify commit only one after the other, each waiting for
+    the disk. Here that costs nobody's commit anything.
+    """
+
+    interval_s = 3600.0
+
+    def __init__(self, engine: AsyncEngine, clock: Clock) -> None:
+        super().__init__("database notifier", clock)
+        self._engine = engine
+        self._due: set[str] = set()
+        self._started = False
+
+    def send(self, topics: set[str]) -> None:
+        if not topics:
+            return
+        self._due |= topics
+        if not self._started:
+            self._started = True
+            self.start()
+        self.wake()
+
+    async def run_once(self) -> None:
+        topics, self._due = self._due, set()
+        if not topics:
+            return
+        try:
+            with translated():
+                async with self._engine.begin() as connection:
+                    await connection.execute(_NOTIFY, {"topics": encode(sorted(topics))})
+        except BaseException:
+            self._due |= topics
+            raise
+
+    async def stop(self, grace_s: float = 5.0) -> None:
+        await super().stop(grace_s)
+        with suppress(StoreError):
+            await self.run_once()
 
 
 class _Listener(Loop):

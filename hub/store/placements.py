@@ -126,6 +126,8 @@ async def save_new_many(connection: Connection, placements: Sequence[Placement])
         now=connection.now,
     )
     stored = {row.id for row in added}
+    if stored:
+        connection.tell(TOPIC)
     return [p.id in stored for p in placements]
 
 
@@ -174,6 +176,8 @@ async def step_many(connection: Connection, moves: Sequence[Move]) -> list[bool]
         entries=history.numbered(entries, connection.now),
     )
     stored = {row.id for row in moved}
+    if stored:
+        connection.tell(TOPIC)
     await _update_ledger(
         connection, {m.after.id: c for m, c in zip(moves, changes, strict=True) if m.after.id in stored}
     )

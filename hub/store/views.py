@@ -108,6 +108,8 @@ async def _upsert(
         """,
         rows=encode(list(rows)),
     )
+    if written[0][0]:
+        connection.tell(table)
     return written[0][0]
 
 
@@ -137,6 +139,8 @@ async def _delete(connection: Connection, table: str, key: str, wanted: list[str
         """,
         wanted=encode(wanted),
     )
+    if gone[0][0]:
+        connection.tell(table)
     return gone[0][0]
 
 

@@ -1,7 +1,7 @@
 """The first schema.
 
 Why: there is nothing yet. What each table is for stands in hub/store/tables.py; what that file cannot say is here: history
-may only grow (a trigger refuses the rest), and a change cannot be appended without its notification (another trigger).
+may only grow, and a trigger refuses the rest.
 """
 
 from typing import Any
@@ -61,8 +61,6 @@ def upgrade() -> None:
     op.execute(HISTORY_ONLY_GROWS)
     op.execute(HISTORY_TRIGGER)
     op.execute(HISTORY_TRUNCATE_TRIGGER)
-    op.execute(CHANGES_NOTIFY)
-    op.execute(CHANGES_TRIGGER)
 
 
 def create_clusters() -> None:
@@ -233,17 +231,4 @@ FOR EACH ROW EXECUTE FUNCTION history_only_grows()
 HISTORY_TRUNCATE_TRIGGER = """
 CREATE TRIGGER history_is_not_truncated BEFORE TRUNCATE ON history
 FOR EACH STATEMENT EXECUTE FUNCTION history_only_grows()
-"""
-
-CHANGES_NOTIFY = """
-CREATE FUNCTION notify_of_changes() RETURNS trigger LANGUAGE plpgsql AS $$
-BEGIN
-    PERFORM pg_notify(topic, '') FROM (SELECT DISTINCT topic FROM appended) AS topics;
-    RETURN NULL;
-END
-$$
-"""
-CHANGES_TRIGGER = """
-CREATE TRIGGER notify_of_changes AFTER INSERT ON changes REFERENCING NEW TABLE AS appended
-FOR EACH STATEMENT EXECUTE FUNCTION notify_of_changes()
 """
