@@ -12,6 +12,7 @@ from hub.store.changes import Change, Cursor
 from hub.store.database import Database
 from hub.store.errors import ChangesPruned
 from tests.conftest import ManualClock
+from tests.feed_horizon import everything_is_readable
 
 WRITERS = 16
 POLLERS = 3
@@ -83,6 +84,7 @@ async def test_a_slow_transaction_with_a_lower_number_holds_back_the_later_ones(
             await changes.append(fast, "test", ["second"])
         async with database.transaction() as connection:
             assert await changes.read(connection, start) == []
+    await everything_is_readable(database)
     async with database.transaction() as connection:
         assert [c.key for c in await changes.read(connection, start)] == ["first", "second"]
 
@@ -90,6 +92,7 @@ async def test_a_slow_transaction_with_a_lower_number_holds_back_the_later_ones(
 async def append(database: Database, *keys: str) -> None:
     async with database.transaction() as connection:
         await changes.append(connection, "test", keys)
+    await everything_is_readable(database)
 
 
 async def test_who_comes_after_pruning_is_told_and_who_was_in_time_is_not(database: Database):

@@ -9,6 +9,7 @@ from hub.store.decisions import Decision
 from hub.store.errors import StoreError
 from hub.store.history import Entry
 from hub.store.views import QueueRow, WorkloadFilter, WorkloadRow
+from tests.feed_horizon import everything_is_readable
 
 
 def make_row(name: str, namespace: str = "team-a", **fields: object) -> WorkloadRow:
@@ -17,6 +18,7 @@ def make_row(name: str, namespace: str = "team-a", **fields: object) -> Workload
 
 
 async def keys_since(database: Database, cursor: changes.Cursor) -> list[str]:
+    await everything_is_readable(database)
     async with database.transaction() as connection:
         return [change.key for change in await changes.read(connection, cursor)]
 
