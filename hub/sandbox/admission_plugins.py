@@ -1,9 +1,10 @@
-"""What the admission plugins inside kube-apiserver do to new pods: priority from its class, overhead from the runtime."""
+"""What the admission plugins inside kube-apiserver do to new pods: priority, overhead, tolerations for silent nodes."""
 
 from collections.abc import Callable
 
 from hub.sandbox.documents import Document, dig
 from hub.sandbox.errors import forbidden
+from hub.sandbox.pod_defaults import default_tolerations
 from hub.sandbox.storage import Collection, Storage
 
 PRIORITY_CLASSES = "priorityclasses.scheduling.k8s.io"
@@ -55,6 +56,7 @@ def set_overhead(storage: Storage, pod: Document) -> None:
 def admit_pod(storage: Storage, pod: Document) -> None:
     set_priority(storage, pod)
     set_overhead(storage, pod)
+    default_tolerations(pod["spec"])
 
 
 #: Collection -> what is done to a new object, in place.

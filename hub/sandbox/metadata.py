@@ -27,11 +27,13 @@ LABEL_RULE = (
 SEGMENT_RULE = "may not be '.' or '..' and may not contain '/' or '%'"
 QUALIFIED_RULE = (
     "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric "
-    "character (e.g. 'MyName',  or 'my.name',  or '123-abc')"
+    "character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
+    "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')"
 )
 VALUE_RULE = (
     "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end "
-    "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345')"
+    "with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is "
+    "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 
 #: Kinds whose names follow another rule than the subdomain: pattern, greatest length, rule in words.
@@ -79,16 +81,32 @@ def validate_metadata(meta: Mapping[str, Any], collection: str) -> list[FieldErr
 
 def label_errors(labels: Mapping[str, Any], field: str) -> Iterator[FieldError]:
     for key, value in labels.items():
-        yield from _key_errors(key, field)
-        if not isinstance(value, str):
-            yield invalid_value(field, value, "must be a string")
-        elif len(value) > 63:
-            yield invalid_value(field, value, "must be no more than 63 characters")
-        elif not _LABEL_VALUE.fullmatch(value):
-            yield invalid_value(field, value, VALUE_RULE)
+        yield from key_errors(key, field)
+        yield from value_errors(value, field)
 
 
-def _key_errors(key: str, field: str) -> Iterator[FieldError]:
+def value_errors(value: Any, field: str) -> Iterator[FieldError]:
+    """What is wrong with the value of a label."""
+    if not isinstance(value, str):
+        yield invalid_value(field, value, "must be a string")
+    elif len(value) > 63:
+        yield invalid_value(field, value, "must be no more than 63 characters")
+    elif not _LABEL_VALUE.fullmatch(value):
+        yield invalid_value(field, value, VALUE_RULE)
+
+
+def short_name_errors(name: str, field: str) -> Iterator[FieldError]:
+    """Names of containers, volumes and the like: one label of the DNS."""
+    if not name:
+        yield required(field)
+    elif not _LABEL.fullmatch(name):
+        yield invalid_value(field, name, LABEL_RULE)
+    elif len(name) > 63:
+        yield invalid_value(field, name, "must be no more than 63 characters")
+
+
+def key_errors(key: str, field: str) -> Iterator[FieldError]:
+    """What is wrong with the key of a label, a resource, a taint or anything else with a qualified name."""
     prefix, slash, name = key.rpartition("/")
     if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > 253):
         yield invalid_value(field, key, f"prefix part {SUBDOMAIN_RULE}")
@@ -103,7 +121,7 @@ def _key_errors(key: str, field: str) -> Iterator[FieldError]:
 def _annotation_errors(annotations: Mapping[str, Any]) -> Iterator[FieldError]:
     total = 0
     for key, value in annotations.items():
-        yield from _key_errors(key.lower(), "metadata.annotations")
+        yield from key_errors(key.lower(), "metadata.annotations")
         if not isinstance(value, str):
             yield invalid_value("metadata.annotations", value, "must be a string")
             continue
@@ -128,7 +146,7 @@ def _finalizer_errors(finalizers: list[Any]) -> Iterator[FieldError]:
         if not isinstance(finalizer, str) or not finalizer:
             yield invalid_value("metadata.finalizers", finalizer, "must be a non-empty string")
         elif "/" in finalizer:
-            yield from _key_errors(finalizer, "metadata.finalizers")
+            yield from key_errors(finalizer, "metadata.finalizers")
 
 
 def validate_metadata_update(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[FieldError]:

@@ -6,13 +6,29 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from hub.sandbox.builtin_rules import (
+    cluster_role_errors,
+    cron_job_errors,
+    default_cron_job,
+    default_daemon_set,
+    default_limit_range,
+    default_node,
+    default_stateful_set,
+    lease_errors,
+    node_errors,
+    node_status_errors,
+    quota_errors,
+    role_errors,
+)
 from hub.sandbox.definitions import COLLECTION as DEFINITIONS
 from hub.sandbox.definitions import DEFINITION_RULES
 from hub.sandbox.documents import Document
 from hub.sandbox.errors import FieldError, forbidden_field, invalid_value, not_supported, required
 from hub.sandbox.events import default_event
+from hub.sandbox.pod_checks import template_errors
+from hub.sandbox.pod_defaults import default_template
 from hub.sandbox.rules_jobs import JOB_RULES
-from hub.sandbox.rules_pods import POD_RULES, default_template, validate_pod_spec
+from hub.sandbox.rules_pods import POD_RULES
 from hub.sandbox.served import Rules
 from hub.sandbox.webhooks import MUTATING, VALIDATING
 
@@ -50,6 +66,12 @@ CONFIG_KEY_RULE = (
     "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
     "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
 )
+
+
+def _config_map_errors(draft: Document) -> list[FieldError]:
+    twice = [key for key in draft.get("data") or () if key in (draft.get("binaryData") or ())]
+    why = "duplicate of key present in binaryData"
+    return _key_errors(draft) + [invalid_value(f"data[{key}]", key, why) for key in twice]
 
 
 def _key_errors(draft: Document) -> list[FieldError]:
@@ -157,9 +179,7 @@ def _default_deployment(draft: Document) -> None:
 
 def _validate_workload(draft: Document) -> list[FieldError]:
     spec = draft["spec"]
-    wrong = list(_selector_errors(spec))
-    template = spec.get("template") or {}
-    return wrong + validate_pod_spec(template.get("spec") or {}, "spec.template.spec", restart=("Always",))
+    return [*_selector_errors(spec), *template_errors(spec.get("template") or {}, "spec.template", ("Always",))]
 
 
 def _selector_errors(spec: Document) -> Iterator[FieldError]:
@@ -184,14 +204,6 @@ def _default_service(draft: Document) -> None:
     for port in spec.get("ports") or ():
         port.setdefault("protocol", "TCP")
         port.setdefault("targetPort", port.get("port"))
-
-
-def _default_cron_job(draft: Document) -> None:
-    spec = draft.setdefault("spec", {})
-    spec.setdefault("concurrencyPolicy", "Allow")
-    spec.setdefault("suspend", False)
-    spec.setdefault("successfulJobsHistoryLimit", 3)
-    spec.setdefault("failedJobsHistoryLimit", 1)
 
 
 # --- webhooks --------------------------------------------------------------------------------------------------------
@@ -247,21 +259,31 @@ BINDING = Rules(default=_default_binding, validate=_validate_binding, validate_u
 
 RULES: dict[str, Rules] = {
     "namespaces": Rules(default=_default_namespace, prepare_create=_prepare_namespace, prepare_update=_keep_spec),
-    "nodes": Rules(status_on_create=True),
+    "nodes": Rules(
+        default=default_node, validate=node_errors, validate_status=node_status_errors, status_on_create=True
+    ),
+    "limitranges": Rules(default=default_limit_range),
+    "resourcequotas": Rules(validate=quota_errors),
     "pods": POD_RULES,
     "events": Rules(default=default_event),
-    "configmaps": Rules(validate=_key_errors, validate_update=_immutable_when_marked),
+    "configmaps": Rules(validate=_config_map_errors, validate_update=_immutable_when_marked),
     "secrets": Rules(default=_fold_string_data, validate=_validate_secret, validate_update=_secret_update),
     "services": Rules(default=_default_service),
     "jobs.batch": JOB_RULES,
-    "cronjobs.batch": Rules(default=_default_cron_job),
+    "cronjobs.batch": Rules(default=default_cron_job, validate=cron_job_errors),
     "deployments.apps": Rules(
         default=_default_deployment, validate=_validate_workload, validate_update=_workload_update
     ),
     "replicasets.apps": WORKLOAD,
-    "statefulsets.apps": WORKLOAD,
     MUTATING: Rules(default=_default_mutating, validate=_validate_webhooks),
     VALIDATING: Rules(default=_default_webhooks, validate=_validate_webhooks),
+    "statefulsets.apps": Rules(
+        default=default_stateful_set, validate=_validate_workload, validate_update=_workload_update
+    ),
+    "daemonsets.apps": Rules(default=default_daemon_set, validate=_validate_workload, validate_update=_workload_update),
+    "leases.coordination.k8s.io": Rules(validate=lease_errors),
+    "roles.rbac.authorization.k8s.io": Rules(validate=role_errors),
+    "clusterroles.rbac.authorization.k8s.io": Rules(validate=cluster_role_errors),
     DEFINITIONS: DEFINITION_RULES,
     "priorityclasses.scheduling.k8s.io": Rules(
         default=_default_priority_class, validate=_validate_priority_class, validate_update=_priority_class_update

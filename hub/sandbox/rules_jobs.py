@@ -9,17 +9,21 @@ from collections.abc import Iterator
 
 from hub.sandbox.documents import Document, dig
 from hub.sandbox.errors import FieldError, invalid_value, not_supported, required, too_long
-from hub.sandbox.rules_pods import default_template, validate_pod_spec
+from hub.sandbox.job_status_checks import job_status_errors
+from hub.sandbox.pod_checks import template_errors
+from hub.sandbox.pod_defaults import default_template
 from hub.sandbox.served import Rules
 
 JOB_CONTROLLER = "kubernetes.io/job-controller"
 PREFIX = "batch.kubernetes.io/"
 INT32_MAX = 2**31 - 1
+FAILURE_ACTIONS = ("Count", "FailIndex", "FailJob", "Ignore")
 _DOMAIN_PATH = re.compile(r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?/[A-Za-z0-9/\-._~%!$&'()*+,;=:]+$")
 
 
 def _default_job(draft: Document) -> None:
     spec = draft.setdefault("spec", {})
+    spec.setdefault("template", {})
     if spec.get("completions") is None and spec.get("parallelism") is None:
         spec["completions"] = spec["parallelism"] = 1
     if spec.get("parallelism") is None:
@@ -29,32 +33,77 @@ def _default_job(draft: Document) -> None:
     spec.setdefault("manualSelector", False)
     spec.setdefault("suspend", False)
     spec.setdefault("podReplacementPolicy", "Failed" if spec.get("podFailurePolicy") else "TerminatingOrFailed")
-    default_template(spec.get("template"))
+    for rule in (spec.get("podFailurePolicy") or {}).get("rules") or ():
+        for pattern in rule.get("onPodConditions") or ():
+            pattern.setdefault("status", "True")
+    default_template(spec["template"])
+    _label_like_pods(draft)
+
+
+def _label_like_pods(draft: Document) -> None:
+    """A job without labels gets those of its pods."""
+    if not draft["metadata"].get("labels") and (labels := dig(draft, "spec", "template", "metadata", "labels")):
+        draft["metadata"]["labels"] = dict(labels)
 
 
 def _prepare_job(draft: Document) -> None:
-    spec = draft["spec"]
     draft["status"] = {}
-    if spec.get("manualSelector") or not isinstance(spec.get("template"), dict):
-        return
+    if not draft["spec"].get("manualSelector"):
+        _generate_selector(draft)
+    _label_like_pods(draft)
+
+
+def _generate_selector(draft: Document) -> None:
+    """The pods of a job are told apart by its uid; a selector of the user's own does not survive validation."""
+    spec = draft["spec"]
     uid, name = draft["metadata"]["uid"], draft["metadata"]["name"]
     template_meta = spec["template"].setdefault("metadata", {})
     own = {"controller-uid": uid, "job-name": name, PREFIX + "controller-uid": uid, PREFIX + "job-name": name}
     template_meta["labels"] = {**(template_meta.get("labels") or {}), **own}
-    spec.setdefault("selector", {"matchLabels": {PREFIX + "controller-uid": uid}})
+    selector = spec.setdefault("selector", {})
+    selector["matchLabels"] = {PREFIX + "controller-uid": uid, **(selector.get("matchLabels") or {})}
 
 
 def _validate_job(draft: Document) -> list[FieldError]:
     spec = draft["spec"]
-    template = spec.get("template")
-    if not isinstance(template, dict):
-        return [required("spec.template")]
-    wrong = [*_count_errors(spec), *_mode_errors(spec), *_managed_by_errors(spec)]
-    pod_spec = template.get("spec") or {}
-    wrong += validate_pod_spec(pod_spec, "spec.template.spec")
-    if pod_spec.get("restartPolicy") == "Always":
+    wrong = [*_selector_errors(draft), *_count_errors(spec), *_mode_errors(spec), *_managed_by_errors(spec)]
+    wrong += [*_replacement_errors(spec), *_failure_policy_errors(spec)]
+    wrong += template_errors(spec["template"], "spec.template")
+    if dig(spec, "template", "spec", "restartPolicy") == "Always":
         wrong.append(required("spec.template.spec.restartPolicy", 'valid values: "OnFailure", "Never"'))
     return wrong
+
+
+def _selector_errors(draft: Document) -> Iterator[FieldError]:
+    spec = draft["spec"]
+    if not spec.get("selector"):
+        yield required("spec.selector")
+        return
+    uid = draft["metadata"].get("uid")
+    if not spec.get("manualSelector") and spec["selector"] != {"matchLabels": {PREFIX + "controller-uid": uid}}:
+        yield invalid_value("spec.selector", spec["selector"], "`selector` not auto-generated")
+    labels = dig(spec, "template", "metadata", "labels") or {}
+    if any(labels.get(key) != value for key, value in (spec["selector"].get("matchLabels") or {}).items()):
+        why = "`selector` does not match template `labels`"
+        yield invalid_value("spec.template.metadata.labels", labels or None, why)
+
+
+def _replacement_errors(spec: Document) -> Iterator[FieldError]:
+    allowed = ("Failed",) if spec.get("podFailurePolicy") else ("Failed", "TerminatingOrFailed")
+    if spec["podReplacementPolicy"] not in allowed:
+        yield not_supported("spec.podReplacementPolicy", spec["podReplacementPolicy"], allowed)
+
+
+def _failure_policy_errors(spec: Document) -> Iterator[FieldError]:
+    for index, rule in enumerate((spec.get("podFailurePolicy") or {}).get("rules") or ()):
+        at = f"spec.podFailurePolicy.rules[{index}]"
+        if rule.get("action") not in FAILURE_ACTIONS:
+            yield not_supported(f"{at}.action", rule.get("action", ""), FAILURE_ACTIONS)
+        given = [name for name in ("onExitCodes", "onPodConditions") if rule.get(name)]
+        if len(given) != 1:
+            how = "specifying both OnExitCodes and OnPodConditions is not supported"
+            why = how if given else "specifying one of OnExitCodes and OnPodConditions is required"
+            yield FieldError(at, "FieldValueInvalid", f"Invalid value: {why}")
 
 
 def _count_errors(spec: Document) -> Iterator[FieldError]:
@@ -75,7 +124,7 @@ def _count_errors(spec: Document) -> Iterator[FieldError]:
 def _mode_errors(spec: Document) -> Iterator[FieldError]:
     mode = spec.get("completionMode")
     if mode not in ("NonIndexed", "Indexed"):
-        yield not_supported("spec.completionMode", mode, ("Indexed", "NonIndexed"))
+        yield not_supported("spec.completionMode", mode, ("NonIndexed", "Indexed"))
     if mode == "Indexed" and spec.get("completions") is None:
         yield required("spec.completions", "when completion mode is Indexed")
     if mode != "Indexed" and spec.get("backoffLimitPerIndex") is not None:
@@ -122,7 +171,6 @@ FIXED = (
     "backoffLimitPerIndex",
     "managedBy",
     "successPolicy",
-    "podReplacementPolicy",
 )
 
 
@@ -139,54 +187,10 @@ def _job_update(draft: Document, old: Document) -> list[FieldError]:
     return [invalid_value(f"spec.{name}", dig(new_spec, *name.split(".")), "field is immutable") for name in fixed]
 
 
-def _condition(job: Document, kind: str) -> bool:
-    conditions = (job.get("status") or {}).get("conditions") or ()
-    return any(c.get("type") == kind and c.get("status") == "True" for c in conditions)
-
-
-def _job_status(draft: Document, old: Document) -> list[FieldError]:
-    """The checks that catch a controller which mirrors a status wrongly (Kubernetes' ValidateJobStatusUpdate, in part)."""
-    status = draft.get("status") or {}
-    complete, failed = _condition(draft, "Complete"), _condition(draft, "Failed")
-    wrong: list[FieldError] = []
-    if complete and failed:
-        wrong.append(
-            invalid_value(
-                "status.conditions", "Complete, Failed", "cannot set Complete=True and Failed=true conditions"
-            )
-        )
-    if status.get("completionTime") and not complete:
-        wrong.append(
-            invalid_value(
-                "status.completionTime",
-                status["completionTime"],
-                "cannot set completionTime when there is no Complete=True condition",
-            )
-        )
-    if complete and not status.get("completionTime"):
-        wrong.append(required("status.completionTime", "completionTime is required for Complete jobs"))
-    if complete and not status.get("startTime"):
-        wrong.append(required("status.startTime", "startTime is required for finished job"))
-    wrong += _status_moves(draft, old)
-    for name in ("active", "ready", "succeeded", "failed", "terminating"):
-        if (value := status.get(name)) is not None and value < 0:
-            wrong.append(invalid_value(f"status.{name}", value, "must be greater than or equal to 0"))
-    return wrong
-
-
-def _status_moves(draft: Document, old: Document) -> Iterator[FieldError]:
-    for kind in ("Complete", "Failed"):
-        if _condition(old, kind) and not _condition(draft, kind):
-            yield invalid_value("status.conditions", kind, f"cannot disable the terminal {kind}=True condition")
-    before, after = (old.get("status") or {}).get("startTime"), (draft.get("status") or {}).get("startTime")
-    if before and before != after and not draft["spec"].get("suspend"):
-        yield required("status.startTime", "startTime cannot be changed or removed for unsuspended job")
-
-
 JOB_RULES = Rules(
     default=_default_job,
     prepare_create=_prepare_job,
     validate=_validate_job,
     validate_update=_job_update,
-    validate_status=_job_status,
+    validate_status=job_status_errors,
 )

@@ -1,42 +1,10 @@
 """Pods: defaults, what a new one looks like, what may change once it exists."""
 
-from collections.abc import Iterator
-from typing import Any
-
 from hub.sandbox.documents import Document
-from hub.sandbox.errors import FieldError, duplicate, forbidden_field, not_supported, required
-from hub.sandbox.resources import normalize, resource_errors
+from hub.sandbox.errors import FieldError, forbidden_field
+from hub.sandbox.pod_checks import validate_pod_spec
+from hub.sandbox.pod_defaults import DEFAULT_GRACE_S, default_pod_spec
 from hub.sandbox.served import Rules
-
-RESTART_POLICIES = ("Always", "OnFailure", "Never")
-DEFAULT_GRACE_S = 30
-
-
-def default_container(container: Document) -> None:
-    tag = container.get("image", "").rpartition("/")[2].partition(":")[2]
-    container.setdefault("imagePullPolicy", "IfNotPresent" if tag not in ("", "latest") else "Always")
-    normalize(container.setdefault("resources", {}))
-    container.setdefault("terminationMessagePath", "/dev/termination-log")
-    container.setdefault("terminationMessagePolicy", "File")
-    for port in container.get("ports") or ():
-        port.setdefault("protocol", "TCP")
-
-
-def default_pod_spec(spec: Document) -> None:
-    spec.setdefault("dnsPolicy", "ClusterFirst")
-    spec.setdefault("restartPolicy", "Always")
-    spec.setdefault("schedulerName", "default-scheduler")
-    spec.setdefault("securityContext", {})
-    spec.setdefault("terminationGracePeriodSeconds", DEFAULT_GRACE_S)
-    for group in ("initContainers", "containers"):
-        for container in spec.get(group) or ():
-            default_container(container)
-
-
-def default_template(template: Any) -> None:
-    if isinstance(template, dict):
-        template.setdefault("metadata", {})
-        default_pod_spec(template.setdefault("spec", {}))
 
 
 def _limits_are_requests(spec: Document) -> None:
@@ -77,30 +45,6 @@ def _prepare_pod(draft: Document) -> None:
         gated["message"] = "Scheduling is blocked due to non-empty scheduling gates"
         status["conditions"] = [gated]
     draft["status"] = status
-
-
-def validate_pod_spec(spec: Document, path: str, restart: tuple[str, ...] = RESTART_POLICIES) -> list[FieldError]:
-    """Field errors of a pod spec at `path`; `restart` lists the restart policies that this kind allows."""
-    wrong = list(_container_errors(spec, path))
-    if (policy := spec.get("restartPolicy")) not in restart:
-        wrong.append(not_supported(f"{path}.restartPolicy", policy, restart))
-    return wrong
-
-
-def _container_errors(spec: Document, path: str) -> Iterator[FieldError]:
-    if not spec.get("containers"):
-        yield required(f"{path}.containers")
-    seen: set[str] = set()
-    for group in ("initContainers", "containers"):
-        for index, container in enumerate(spec.get(group) or ()):
-            at = f"{path}.{group}[{index}]"
-            for name in ("name", "image"):
-                if not container.get(name):
-                    yield required(f"{at}.{name}")
-            if container.get("name") in seen:
-                yield duplicate(f"{at}.name", container["name"])
-            seen.add(container.get("name", ""))
-            yield from resource_errors(container.get("resources") or {}, f"{at}.resources")
 
 
 def _validate_pod(draft: Document) -> list[FieldError]:
@@ -145,14 +89,11 @@ def _pod_update(draft: Document, old: Document) -> list[FieldError]:
         wrong.append(
             forbidden_field("spec.tolerations", "existing toleration can not be modified except its tolerationSeconds")
         )
-    added = [g for g in new_spec.get("schedulingGates") or () if g not in (old_spec.get("schedulingGates") or ())]
-    if added:
-        wrong.append(
-            forbidden_field(
-                "spec.schedulingGates",
-                f"only deletion is allowed, but found new scheduling gate '{added[0].get('name')}'",
-            )
-        )
+    before_gates = old_spec.get("schedulingGates") or ()
+    for index, gate in enumerate(new_spec.get("schedulingGates") or ()):
+        if gate not in before_gates:
+            why = f"only deletion is allowed, but found new scheduling gate '{gate.get('name')}'"
+            wrong.append(forbidden_field(f"spec.schedulingGates[{index}].name", why))
     return wrong
 
 
