@@ -10,7 +10,7 @@ import pytest
 from hub.kueue.api.v1beta2 import KINDS, decode
 from tests.api_servers import Api
 from tests.contract.client import Answer, Client
-from tests.unit.validation_cases import FOLDER, MANIFESTS, QUEUE_CASES, Case
+from tests.unit.validation_cases import FOLDER, MANIFESTS, QUEUE_ALLOWED, QUEUE_CASES, Case
 from tests.unit.workload_cases import ALLOWED, WORKLOAD_CASES
 
 CRDS = Path(__file__).resolve().parents[2] / "deploy" / "crds"
@@ -125,7 +125,7 @@ async def test_wrong_manifests_are_refused(case: Case, client: Client, namespace
     assert answer.refusal == (422, "Invalid"), answer.text
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in ALLOWED])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in [*QUEUE_ALLOWED, *ALLOWED]])
 async def test_right_changes_are_taken(case: Case, client: Client, namespace, kinds):
     answer = await written(client, case, namespace)
     assert answer.code < 300, answer.text

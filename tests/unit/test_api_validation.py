@@ -2,7 +2,7 @@ import pytest
 
 from hub.kueue.api.v1beta2 import decode
 from hub.kueue.api.validation import check, validate
-from tests.unit.validation_cases import MANIFESTS, QUEUE_CASES, manifest
+from tests.unit.validation_cases import MANIFESTS, QUEUE_ALLOWED, QUEUE_CASES, manifest
 from tests.unit.workload_cases import ALLOWED, WORKLOAD_CASES
 
 
@@ -20,9 +20,14 @@ def test_manifests_that_are_wrong(case):
     assert case.old is None or check(case.old) == [], "what was there before must have been right"
 
 
-@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in ALLOWED])
+@pytest.mark.parametrize("case", [pytest.param(case, id=case.id) for case in [*QUEUE_ALLOWED, *ALLOWED]])
 def test_changes_that_are_right(case):
     assert check(case.new, case.old) == []
+
+
+def test_what_cannot_be_read_can_be_mended():
+    given = manifest("LocalQueue", "training")
+    assert check(given, old=given | {"spec": {}}) == []
 
 
 def test_a_kind_cannot_replace_another():

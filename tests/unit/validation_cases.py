@@ -450,6 +450,17 @@ QUEUE_CASES = [
         ("spec.nodeLabels: Too many: 9: must have at most 8 items",),
     ),
     Case(
+        "a node label with a name and a prefix that are too long",
+        FLAVOR,
+        {"spec.nodeLabels": {"n" * 64: "v", f"{'p' * 254}/n": "v", "k": "v" * 64}},
+        (
+            'spec.nodeLabels: Invalid value: "nnn',
+            'spec.nodeLabels: Invalid value: "ppp',
+            'spec.nodeLabels[k]: Invalid value: "vvv',
+        ),
+        by_server=False,
+    ),
+    Case(
         "a node label with a value that is none",
         FLAVOR,
         {"spec.nodeLabels": {"k": "a b"}},
@@ -502,5 +513,102 @@ QUEUE_CASES = [
         {"spec.namespaceSelector.matchExpressions[0].operator": "Exists"},
         ("matchExpressions[0].values: Forbidden:",),
         by_server=False,
+    ),
+]
+
+#: Manifests that go to the limit and not beyond.
+QUEUE_ALLOWED = [
+    Case(
+        "as many node labels and taints as there may be",
+        FLAVOR,
+        {
+            "spec.nodeLabels": {f"k{i}": "v" * 63 for i in range(8)},
+            "spec.nodeTaints": [{"key": f"k{i}", "effect": "NoSchedule"} for i in range(8)],
+        },
+        (),
+    ),
+    Case("a label key as long as it may be", FLAVOR, {"spec.nodeLabels": {f"{'a' * 63}.io/{'b' * 63}": ""}}, ()),
+    Case(
+        "a topology that comes later",
+        FLAVOR,
+        {"spec.topologyName": "gpu-racks"},
+        (),
+        was={"spec.topologyName": GONE},
+    ),
+    Case(
+        "levels that change with hosts at the end",
+        TOPOLOGY,
+        {"spec.levels": [{"nodeLabel": "example.com/zone"}, {"nodeLabel": "kubernetes.io/hostname"}]},
+        (),
+        was={},
+    ),
+    Case("lending all there is", TEAM, {f"{_QUOTA}.lendingLimit": "40000m"}, ()),
+    Case("a weight of nothing", TEAM, {"spec.fairSharing.weight": 0}, ()),
+    Case("a weight that is just measurable", TEAM, {"spec.fairSharing.weight": "2n"}, ()),
+    Case("a quota of nothing", TEAM, {f"{_QUOTA}.nominalQuota": "0"}, ()),
+    Case("a cohort without a limit", CHILD, {"spec": {"resourceGroups": []}}, ()),
+    Case(
+        "selectors of every kind",
+        TEAM,
+        {
+            "spec.namespaceSelector.matchExpressions": [
+                {"key": "a", "operator": "In", "values": ["b"]},
+                {"key": "a", "operator": "Exists"},
+                {"key": "c", "operator": "DoesNotExist"},
+            ]
+        },
+        (),
+    ),
+    Case(
+        "as many groups, flavors and resources as there may be",
+        TRIAL,
+        {
+            "spec.concurrentAdmissionPolicy": GONE,
+            "spec.resourceGroups": [
+                {
+                    "coveredResources": [f"r{g}-{r}" for r in range(16)],
+                    "flavors": [_flavor(f"f{g}-{i}", *(f"r{g}-{r}" for r in range(16))) for i in range(16)],
+                }
+                for g in range(16)
+            ],
+        },
+        (),
+    ),
+    Case(
+        "as many pairs in a group as there may be",
+        TRIAL,
+        {
+            "spec.concurrentAdmissionPolicy": GONE,
+            "spec.resourceGroups": [
+                {
+                    "coveredResources": [f"r{r}" for r in range(32)],
+                    "flavors": [_flavor(f"f{i}", *(f"r{r}" for r in range(32))) for i in range(16)],
+                }
+            ],
+        },
+        (),
+    ),
+    Case(
+        "concurrent admission over as many flavors as there may be",
+        TRIAL,
+        {
+            "spec.resourceGroups": [
+                {
+                    "coveredResources": ["cpu"],
+                    "flavors": [_flavor(name, "cpu") for name in ["plain", *(f"f{i}" for i in range(15))]],
+                }
+            ]
+        },
+        (),
+    ),
+    Case(
+        "concurrent admission that begins",
+        TRIAL,
+        {"spec.concurrentAdmissionPolicy": {"migration": {"mode": "RetainFirstAdmission"}}},
+        (),
+        was={"spec.concurrentAdmissionPolicy": GONE},
+    ),
+    Case(
+        "a flavor that goes before its check does", TEAM, {"spec.resourceGroups[1].flavors[0].name": "a100"}, (), was={}
     ),
 ]

@@ -133,6 +133,13 @@ SPEC_CASES = [
         by_server=False,
     ),
     Case(
+        "gates that are no names",
+        FULL,
+        {"metadata.annotations(kueue.x-k8s.io/admission-gated-by)": f"a.io/b c,a.io/{'d' * 59}"},
+        ('admission-gated-by]: Invalid value: "a.io/b c"', 'admission-gated-by]: Invalid value: "a.io/dddd'),
+        by_server=False,
+    ),
+    Case(
         "a gate that is there twice",
         FULL,
         {"metadata.annotations(kueue.x-k8s.io/admission-gated-by)": "a.io/b,a.io/b"},
@@ -142,6 +149,20 @@ SPEC_CASES = [
 ]
 
 TOPOLOGY_CASES = [
+    Case(
+        "a level that is no label",
+        FULL,
+        {_TOPOLOGY: {"required": "a b"}},
+        (f'{_TOPOLOGY}.required: Invalid value: "a b": must be a qualified name',),
+        by_server=False,
+    ),
+    Case(
+        "layers in a group",
+        FULL,
+        {"spec.podSets[0].topologyRequest.podsetSliceRequiredTopologyConstraints": [{"topology": "a/b", "size": 1}]},
+        ("podsetSliceRequiredTopologyConstraints: Forbidden: must not be set beside podSetGroupName",),
+        by_server=False,
+    ),
     Case(
         "two wishes for a topology",
         FULL,
@@ -237,6 +258,40 @@ TOPOLOGY_CASES = [
 ]
 
 STATUS_CASES = [
+    Case(
+        "one value for all and one for each",
+        RUNNING,
+        {f"{_ASSIGNMENT}.topologyAssignment.slices[0].valuesPerLevel[0].universal": "node"},
+        (".slices[0].valuesPerLevel[0]: Invalid value: null: exactly one of universal and individual must be set",),
+        was=BLANK,
+    ),
+    Case(
+        "updates with labels that are none",
+        RUNNING,
+        {
+            "status.admissionChecks[0].podSetUpdates[0].labels": {"a b": "c"},
+            "status.admissionChecks[0].podSetUpdates[0].nodeSelector": {"d e": "f"},
+        },
+        ('podSetUpdates[0].labels: Invalid value: "a b"', 'podSetUpdates[0].nodeSelector: Invalid value: "d e"'),
+        was=BLANK,
+        by_server=False,
+    ),
+    Case(
+        "two updates for one pod set",
+        RUNNING,
+        {"status.admissionChecks[0].podSetUpdates": [{"name": "main"}, {"name": "main"}]},
+        ('status.admissionChecks[0].podSetUpdates[1]: Duplicate value: "main"',),
+        was=BLANK,
+        by_server=False,
+    ),
+    Case(
+        "pods given back of a pod set that is not there",
+        RUNNING,
+        {"status.reclaimablePods[0].name": "other"},
+        ('status.reclaimablePods[0].name: Not found: "other"',),
+        was=BLANK,
+        by_server=False,
+    ),
     Case(
         "quota without an admission",
         RUNNING,
@@ -364,6 +419,14 @@ UPDATE_CASES = [
         "an elastic job that grows in place",
         RUNNING,
         {"spec.podSets[0].count": 5},
+        ("spec.podSets: Invalid value:", "field is immutable while quota is reserved"),
+        was={"metadata.annotations": _ELASTIC},
+        by_server=False,
+    ),
+    Case(
+        "an elastic job that shrinks and changes",
+        RUNNING,
+        {"spec.podSets[0].count": 3, "spec.podSets[0].template.spec.containers[0].image": "other"},
         ("spec.podSets: Invalid value:", "field is immutable while quota is reserved"),
         was={"metadata.annotations": _ELASTIC},
         by_server=False,
@@ -499,5 +562,55 @@ ALLOWED = [
         {"status.clusterName": "east", "status.nominatedClusterNames": GONE},
         (),
         was={"status.clusterName": GONE, "status.nominatedClusterNames": ["east", "west"]},
+    ),
+    Case(
+        "sizes that go to the limit",
+        FULL,
+        {
+            "spec.podSets[2].minCount": 10,
+            f"{_TOPOLOGY}.podsetSliceRequiredTopologyConstraints[0].size": 10,
+            "metadata.annotations(kueue.x-k8s.io/admission-gated-by)": f"a.io/{'d' * 58}",
+        },
+        (),
+    ),
+    Case(
+        "a slice of all pods",
+        FULL,
+        {_TOPOLOGY: {"podSetSliceRequiredTopology": "example.com/rack", "podSetSliceSize": 10}},
+        (),
+    ),
+    Case(
+        "all pods given back, and more of them than before",
+        RUNNING,
+        {"status.reclaimablePods[0].count": 4},
+        (),
+        was={},
+    ),
+    Case("requests of nothing", SMALL, {f"{_REQUESTS}.cpu": 0}, ()),
+    Case("as many pods as an int32 holds", SMALL, {"spec.podSets[0].count": 2**31 - 1}, ()),
+    Case(
+        "another queue once quota is given back",
+        RUNNING,
+        {"spec.queueName": "other"},
+        (),
+        was={"status": {"conditions": []}},
+    ),
+    Case("a class and a time that stay", RUNNING, {}, (), was={"spec.priorityClassRef": _POD_REF}),
+    Case(
+        "a check that was not Ready before",
+        RUNNING,
+        {"status.admissionChecks[0].state": "Ready", "status.admissionChecks[0].podSetUpdates": [{"name": "main"}]},
+        (),
+        was={"status.admissionChecks[0].state": "Pending", "status.admissionChecks[0].podSetUpdates": []},
+    ),
+    Case(
+        "a replacement slice where the old one ran",
+        RUNNING,
+        {"status.clusterName": "east"},
+        (),
+        was={
+            "metadata.annotations": {"kueue.x-k8s.io/workload-slice-replacement-for": "default/old"},
+            "status.clusterName": GONE,
+        },
     ),
 ]

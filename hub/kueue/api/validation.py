@@ -27,13 +27,14 @@ __all__ = ["FieldError", "check", "validate"]
 def check(manifest: Mapping[str, Any], old: Mapping[str, Any] | None = None) -> list[FieldError]:
     """Errors of a manifest that is to be created or, with `old`, to replace that one. Empty: it is right.
 
-    A manifest that cannot be read at all gives one error, about the first field that is in the way.
+    A manifest that cannot be read at all gives one error, about the first field that is in the way. An `old` one that
+    cannot be read, written when more was allowed, must not keep anybody from mending it: it is left out of account.
     """
     try:
         new = decode(manifest)
     except DecodeError as error:
         return [FieldError(error.path, None, error.message)]
-    return validate(new, decode(old) if old is not None else None)
+    return validate(new, _readable(old) if old is not None else None)
 
 
 def validate(new: AnyKind, old: AnyKind | None = None) -> list[FieldError]:
@@ -42,6 +43,13 @@ def validate(new: AnyKind, old: AnyKind | None = None) -> list[FieldError]:
         raise TypeError(f"a {kind_of(new)} cannot replace a {kind_of(old)}")
     limits = outside_limits(structural(type(new)), document(new))
     return [*limits, *_rules(new, old)]
+
+
+def _readable(manifest: Mapping[str, Any]) -> AnyKind | None:
+    try:
+        return decode(manifest)
+    except DecodeError:
+        return None
 
 
 def _rules(new: AnyKind, old: AnyKind | None) -> FieldErrors:
