@@ -61,10 +61,9 @@ class Api:
     def run_kubectl(
         self, *arguments: str, stdin: str = "", timeout_s: float = 30.0
     ) -> subprocess.CompletedProcess[str]:
-        command = [kubectl_path(), "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "cache")]
         environment = os.environ | {"HOME": str(self.folder)}
         return subprocess.run(
-            [*command, *arguments],
+            self.kubectl_command(*arguments),
             input=stdin,
             capture_output=True,
             text=True,
@@ -72,6 +71,10 @@ class Api:
             env=environment,
             check=False,
         )
+
+    def kubectl_command(self, *arguments: str) -> list[str]:
+        command = [kubectl_path(), "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self.folder / "cache")]
+        return [*command, *arguments]
 
 
 def kubeconfig(url: str, ca_pem: str, token: str) -> dict[str, Any]:

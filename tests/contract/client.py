@@ -57,9 +57,16 @@ class Client:
         await sockets_closed()
 
     async def call(
-        self, method: str, path: str, body: Any = None, *, media: str = "application/json", accept: str = ""
+        self,
+        method: str,
+        path: str,
+        body: Any = None,
+        *,
+        media: str = "application/json",
+        accept: str = "",
+        headers: dict[str, str] | None = None,
     ) -> Answer:
-        headers = {"Accept": accept} if accept else {}
+        headers = (headers or {}) | ({"Accept": accept} if accept else {})
         data = None
         if body is not None:
             data = io.BytesIO(body if isinstance(body, bytes) else json.dumps(body).encode())
