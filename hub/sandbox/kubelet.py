@@ -9,7 +9,7 @@ A node that does not answer is cut off (its pods go on, but nobody hears of them
 nothing is written for it until it is back. What really ran goes to the observer at the moment it happens.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -36,7 +36,19 @@ KILLED = 137
 class _Pod:
     """A pod that a node has taken on."""
 
-    __slots__ = ("exit_code", "gpus", "key", "node", "restarts", "script", "stage", "started_at", "timer", "uid")
+    __slots__ = (
+        "exit_code",
+        "gpus",
+        "key",
+        "node",
+        "restarts",
+        "script",
+        "stage",
+        "started_at",
+        "timer",
+        "tries",
+        "uid",
+    )
 
     def __init__(self, pod: Manifest, script: Script, gpus: int) -> None:
         self.key, self.uid, self.node = key_of(pod), pod["metadata"]["uid"], pod["spec"]["nodeName"]
@@ -45,7 +57,9 @@ class _Pod:
         self.stage = "starting"
         self.restarts = 0
         self.exit_code = 0
-        self.started_at: float | None = None
+        self.started_at = 0.0
+        #: Whose tries these are: the pod's topmost owner, and its completion index.
+        self.tries: tuple[str, int | None] = (self.uid, None)
         self.timer: Timer | None = None
 
     def plan(self, timer: Timer | None) -> None:
@@ -73,7 +87,7 @@ class Kubelet:
         #: Nodes whose kubelet answers.
         self._heard: set[str] = set()
         #: (job uid or pod uid, index) -> failed tries, for scripts that fail at first.
-        self._tries: dict[tuple[str, int | None], int] = defaultdict(int)
+        self._tries: Counter[tuple[str, int | None]] = Counter()
         self._addresses = 0
 
     # --- what the API says ---
@@ -93,10 +107,11 @@ class Kubelet:
             self._take_on(pod, gpus)
 
     def gone(self, pod: Manifest) -> None:
-        """The object is no longer there: whatever still runs is killed."""
-        mine = self._forget(pod["metadata"]["uid"])
-        if mine is not None and mine.node in self._heard:
+        """The object is no longer there: whatever still runs is killed, where the node hears of it."""
+        mine = self._pods.get(pod["metadata"]["uid"])
+        if mine is not None and (mine.node in self._heard or mine.stage == "dead"):
             self._quit(mine, "Deleted")
+            self._forget(mine.uid)
 
     def reject(self, pod: Manifest, reason: str, message: str) -> None:
         """The node has no room for it."""
@@ -119,9 +134,21 @@ class Kubelet:
             return False
         self._heard.add(node)
         for mine in list(self._on_node[node].values()):
-            if mine.stage in ("ended", "dead") and (pod := self._current(mine)) is not None and not is_terminating(pod):
-                self._after_exit(mine, pod)
+            self._report(mine)
         return True
+
+    def _report(self, mine: _Pod) -> None:
+        """What became of the pod while nobody heard of its node."""
+        pod = self._current(mine)
+        if pod is None:
+            self._quit(mine, "Deleted")
+            self._forget(mine.uid)
+        elif is_terminating(pod):
+            return  # the sync that follows stops it
+        elif mine.stage == "running":
+            self._say_running(mine, pod)
+        elif mine.stage in ("ended", "dead"):
+            self._after_exit(mine, pod)
 
     def pods_on(self, node: str) -> list[ObjectKey]:
         return [mine.key for mine in self._on_node[node].values()]
@@ -139,28 +166,35 @@ class Kubelet:
         mine.plan(self.timers.after(self.pace.start_s, lambda: self._start(mine)))
 
     def _start(self, mine: _Pod) -> None:
-        mine.stage, mine.started_at = "running", self.timers.clock()
-        pod = self._current(mine)
-        if pod is None:
+        if (pod := self._current(mine)) is None:
             return
-        run = Run(
-            source=self._source_of(pod),
-            pod=mine.key.name,
-            pod_uid=mine.uid,
-            index=index_of(pod),
-            node=mine.node,
-            gpus=mine.gpus,
-            start=mine.started_at,
-        )
-        self.observer.started(run)
-        self._addresses += 1
-        if mine.node in self._heard:
-            status = pod_status.running(pod, self._host_ip(mine.node), _pod_ip(self._addresses), self.server.clock())
-            write_status(self.server, PODS, mine.key, status)
-            self.recorder.emit(
-                COMPONENT, pod, "Normal", "Started", f"Container {pod['spec']['containers'][0]['name']} started"
+        mine.stage, mine.started_at = "running", self.server.clock()
+        source, index = self._source_of(pod), index_of(pod)
+        mine.tries = (source.uid, index)
+        self.observer.started(
+            Run(
+                source=source,
+                pod=mine.key.name,
+                pod_uid=mine.uid,
+                index=index,
+                node=mine.node,
+                gpus=mine.gpus,
+                start=self.timers.clock(),
             )
+        )
+        if mine.node in self._heard:
+            self._say_running(mine, pod)
+            container = pod["spec"]["containers"][0]["name"]
+            self.recorder.emit(COMPONENT, pod, "Normal", "Started", f"Container {container} started")
         self._plan_end(mine, pod)
+
+    def _say_running(self, mine: _Pod, pod: Manifest) -> None:
+        address = (pod.get("status") or {}).get("podIP")
+        if address is None:
+            self._addresses += 1
+            address = _pod_ip(self._addresses)
+        status = pod_status.running(pod, self._host_ip(mine.node), address, mine.started_at, self.server.clock())
+        write_status(self.server, PODS, mine.key, status)
 
     def _plan_end(self, mine: _Pod, pod: Manifest) -> None:
         deadline_s = pod["spec"].get("activeDeadlineSeconds")
@@ -177,14 +211,11 @@ class Kubelet:
 
     def _exit(self, mine: _Pod) -> None:
         """The process ends by itself."""
-        if (pod := self._current(mine)) is None:
-            return
-        whose = (self._source_of(pod).uid, index_of(pod))
-        code = mine.script.code_of_try(self._tries[whose])
-        self._tries[whose] += code != 0
+        if code := mine.script.code_of_try(self._tries[mine.tries]):
+            self._tries[mine.tries] += 1
         self._quit(mine, "Failed" if code else "Succeeded")
         mine.stage, mine.exit_code = "ended", code
-        if mine.node in self._heard:
+        if mine.node in self._heard and (pod := self._current(mine)) is not None:
             self._after_exit(mine, pod)
 
     def _after_exit(self, mine: _Pod, pod: Manifest) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct
 
 from hub.kueue.api import core
-from hub.kueue.api.meta import Instant, ObjectKey, format_time
+from hub.kueue.api.meta import Instant, ObjectKey, format_time, key_of
 from hub.kueue.api.resources import NODES, PODS
 from hub.sandbox import pod_status
 from hub.sandbox.apiserver import ApiServer
@@ -121,6 +121,8 @@ class NodeController:
         self._taints: dict[str, list[core.Taint]] = {}
         self._evictions: dict[str, list[Timer]] = {}
         self._keeps_pods: set[str] = set()
+        #: Nodes that are not there, whose pods are going to be collected.
+        self._collecting: set[str] = set()
 
     # --- what people do to nodes ---
 
@@ -178,8 +180,14 @@ class NodeController:
         self._taints.pop(name, None)
         self._plan_evictions(name, [])
         self.kubelet.silence(name, dead=True)
-        if name not in self._keeps_pods:
-            self.timers.after(self.pace.orphaned_pods_s, lambda: self._collect(name))
+        self.expect(name)
+
+    def expect(self, name: str) -> None:
+        """There are pods on this node. If it is not there soon, they are removed."""
+        if name in self._taints or name in self._keeps_pods or name in self._collecting:
+            return
+        self._collecting.add(name)
+        self.timers.after(self.pace.orphaned_pods_s, lambda: self._collect(name))
 
     # --- inside ---
 
@@ -228,12 +236,13 @@ class NodeController:
 
     def _collect(self, name: str) -> None:
         """The node has not come back: its pods are failed and removed (kube-controller-manager's pod collector)."""
-        if self.server.get(NODES, ObjectKey("", name)) is not None:
+        self._collecting.discard(name)
+        if name in self._taints:
             return
-        for key in self.kubelet.pods_on(name):
-            if (pod := self.server.get(PODS, key)) is None:
+        for pod in self.server.list(PODS):
+            if pod["spec"].get("nodeName") != name:
                 continue
-            now = self.server.clock()
+            key, now = key_of(pod), self.server.clock()
             message = "PodGC: node no longer exists"
             status = pod_status.disrupted(pod, "DeletionByPodGC", message, now)
             if phase(pod) not in ENDED:

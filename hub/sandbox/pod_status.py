@@ -53,10 +53,10 @@ def unschedulable(pod: Manifest, message: str, now: Instant) -> Status:
     return {**status, "conditions": with_condition(status, new, now)}
 
 
-def running(pod: Manifest, host_ip: str, pod_ip: str, now: Instant) -> Status:
-    """All containers run and are ready."""
+def running(pod: Manifest, host_ip: str, pod_ip: str, started: Instant, now: Instant) -> Status:
+    """All containers run, since `started`, and are ready."""
     status = pod.get("status") or {}
-    when = format_time(now)
+    when = format_time(started)
     new: Status = {**status, "phase": "Running", "hostIP": host_ip, "hostIPs": [{"ip": host_ip}]}
     new |= {"podIP": pod_ip, "podIPs": [{"ip": pod_ip}], "startTime": status.get("startTime") or when}
     new["conditions"] = _conditions(status, dict.fromkeys(_KINDS, "True"), "", now)

@@ -145,6 +145,8 @@ class Simulation:
             self._queue(uid, pod)
         elif not self._charge(uid, pod, node):
             return
+        if node is not None:
+            self.nodes.expect(node)
         wanted = self._needs.get(uid)
         self.kubelet.sync(pod, _gpus(wanted) if wanted else 0)
 

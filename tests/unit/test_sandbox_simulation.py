@@ -242,6 +242,35 @@ def test_pods_of_a_node_that_is_cut_off_go_on_unheard(world):
     assert world.after(1).status() == ({"succeeded": 1}, ["SuccessCriteriaMet", "Complete"])
 
 
+def test_pods_of_a_node_that_is_heard_from_again_are_ready_again(world):
+    world.submit(annotations={"duration": "60s"})
+    node = world.after(1).pods()[0]["spec"]["nodeName"]
+    world.sim.nodes.lose(node, dead=False)
+    world.submit("late", pod={"nodeName": node}, annotations={"duration": "60s"})
+    assert world.after(5).status()[0] == {"active": 1}
+    started = world.pods("Running")[0]["status"]["containerStatuses"][0]["state"]["running"]["startedAt"]
+    world.sim.restore_node(node)
+    assert world.after(1).status()[0] == world.status("late")[0] == {"active": 1, "ready": 1}
+    assert started in {p["status"]["containerStatuses"][0]["state"]["running"]["startedAt"] for p in world.pods()}
+
+
+def test_what_runs_on_a_node_that_is_cut_off_runs_on_when_its_object_is_gone(world):
+    world.submit(annotations={"duration": "60s"})
+    (pod,) = world.after(1).pods()
+    world.sim.nodes.lose(pod["spec"]["nodeName"], dead=False)
+    world.delete_pod(pod, grace_s=0)
+    world.after(10)
+    assert world.outcomes()[0] == "", "nobody told the node"
+    world.sim.restore_node(pod["spec"]["nodeName"])
+    assert world.after(1).outcomes()[0] == "Deleted"
+
+
+def test_pods_of_a_node_that_never_was_are_collected(world):
+    world.submit(pod={"nodeName": "nowhere"}, backoffLimit=0)
+    assert world.after(5).status()[0] == {"active": 1}
+    assert world.after(60).status() == ({"failed": 1}, ["FailureTarget", "Failed"])
+
+
 def test_a_removed_node_takes_its_pods_with_it_after_a_while(world):
     world.submit(gpus=8, annotations={"duration": "600s"})
     node = world.after(1).pods()[0]["spec"]["nodeName"]
