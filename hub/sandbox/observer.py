@@ -142,7 +142,7 @@ def _overlap_s(runs: Sequence[Run], now: Instant) -> float:
         edges += [(run.start, +1, run.source.copy), (now if run.end is None else run.end, -1, run.source.copy)]
     active: dict[tuple[str, str, str], int] = defaultdict(int)
     total, since = 0.0, 0.0
-    for at, step, copy in sorted(edges, key=lambda e: (e[0], e[1])):  # ends before starts: touching is not overlapping
+    for at, step, copy in sorted(edges):
         if sum(1 for n in active.values() if n > 0) > 1:
             total += at - since
         active[copy] += step

@@ -298,6 +298,14 @@ FIRST_WINS = {"successPolicy": {"rules": [{"succeededIndexes": "0"}]}}
             id="a pod that was listed before a restart is counted once",
         ),
         pytest.param(
+            make_job(status=started(uncountedTerminatedPods={"succeeded": ["uid-a"]})),
+            [make_pod("a", "Succeeded"), make_pod("b")],
+            "release a",
+            "active=1 ready=1 uncounted-succeeded=1",
+            "active=1 ready=1 succeeded=1",
+            id="one that was listed and not let go before a restart, too",
+        ),
+        pytest.param(
             make_job(meta={"deletionTimestamp": STARTED}, status=started(active=1)),
             [make_pod("a", deleted=True)],
             "release a",

@@ -192,6 +192,14 @@ def test_foreground_deletion_waits_for_the_pods(world):
     assert world.after(10).job() is None
 
 
+def test_pods_that_are_orphaned_run_on_and_nobody_counts_them(world):
+    world.submit(completions=2, parallelism=2)
+    world.after(1).api.delete(JOBS, ObjectKey("default", "train"), "Orphan")
+    world.after(10)
+    assert world.job() is None
+    assert [(p["status"]["phase"], "finalizers" in p["metadata"]) for p in world.pods()] == [("Succeeded", False)] * 2
+
+
 def test_the_deadline_of_a_job_stops_it(world):
     world.submit(activeDeadlineSeconds=5, annotations={"duration": "60s"})
     assert world.after(10).status() == ({"failed": 1}, ["FailureTarget", "Failed"])
@@ -392,6 +400,12 @@ def test_an_end_is_noted_once(world):
             [("broken", 20)],
             20,
             id="two taints",
+        ),
+        pytest.param(
+            [("known", "NoExecute"), ("broken", "NoExecute")],
+            [("known", None), ("broken", 20)],
+            20,
+            id="one of two tolerated for good",
         ),
     ],
 )
