@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from hub.kueue.admission.queues import PendingQueue
 from hub.kueue.admission.quota import Cell, FlavorResource, Node, cell_of
+from hub.kueue.admission.running import Running
 from hub.kueue.api.core import LabelSelector, Taint, Toleration
 from hub.kueue.api.errors import ApiError
 from hub.kueue.api.meta import ObjectKey
@@ -98,7 +99,7 @@ class Queue(Node):
 
     __slots__ = (
         "checks", "covers_pods", "exists", "generation", "groups", "inactive_message", "inactive_reason", "pending", "plans",
-        "preemption", "prefers_no_borrowing", "problem", "reserved", "selector", "stop", "stops_at_borrowing",
+        "preemption", "prefers_no_borrowing", "problem", "running", "selector", "stop", "stops_at_borrowing",
         "stops_at_preemption", "terminating", "usage_based",
     )  # fmt: skip
 
@@ -122,7 +123,7 @@ class Queue(Node):
         self.inactive_reason = ""
         self.inactive_message = ""
         self.pending = PendingQueue(hashing=hashing)
-        self.reserved: dict[ObjectKey, Work] = {}
+        self.running = Running()
         #: Rises when quotas of the tree change and when a workload leaves.
         self.generation = 0
         #: Shape id -> what to look at when a workload of that shape is nominated.

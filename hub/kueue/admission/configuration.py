@@ -187,10 +187,12 @@ class Configuration:
 
     # --- activity --------------------------------------------------------------------------------------------------------
 
-    def settle(self) -> None:
-        """Bring the quota trees up to date with what changed."""
-        for queue in self.forest.settle():
+    def settle(self) -> list[Queue]:
+        """Bring the quota trees up to date with what changed. Returns the queues of those trees."""
+        changed = self.forest.settle()
+        for queue in changed:
             self.judge(queue)
+        return changed
 
     def judge(self, queue: Queue) -> bool:
         """Work out whether the ClusterQueue is active and why not. True: that changed."""

@@ -237,8 +237,9 @@ class Cycle:
         """With the same flavors, and without the workloads that others preempt already."""
         pins = _pins(head)
         head.work.tried = None
-        with _Hidden(gone):
-            head.assignment, head.victims = nominate(self._scene, head.work, head.queue, pins)
+        self._scene.hidden = gone
+        head.assignment, head.victims = nominate(self._scene, head.work, head.queue, pins)
+        self._scene.hidden = ()
         head.work.tried = _tried(self._scene, head)
         head.message = ""
 
@@ -261,21 +262,6 @@ def _tried(scene: Scene, head: Head) -> Tried | None:
     if tried is None or head.assignment.ready is None:
         return tried
     return tried.of(head.queue.generation, scene.cycle, (work.shape.like, work.priority))
-
-
-class _Hidden:
-    """Workloads that are not candidates for preemption meanwhile."""
-
-    def __init__(self, works: Iterable[Work]) -> None:
-        self._works = [(w, w.queue) for w in works if w.queue is not None]
-
-    def __enter__(self) -> None:
-        for work, queue in self._works:
-            del queue.reserved[work.key]
-
-    def __exit__(self, *_: object) -> None:
-        for work, queue in self._works:
-            queue.reserved[work.key] = work
 
 
 def _pins(head: Head) -> Pins:

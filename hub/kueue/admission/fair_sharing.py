@@ -12,7 +12,7 @@ Victims are taken from where the share is highest, one workload at a time, as lo
 Both shares are read at the two children of the lowest cohort that holds both queues ("almost LCA").
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from hub.kueue.admission.config import Queue
@@ -26,6 +26,7 @@ from hub.kueue.admission.victims import (
     IN_COHORT_FAIR_SHARING,
     IN_COHORT_RECLAMATION,
     Demand,
+    Lazily,
     Victim,
     candidates,
     fill_back,
@@ -95,32 +96,43 @@ def share(node: Node) -> Share:
 
 def find(scene: Scene, demand: Demand) -> list[Victim]:
     """A set of victims that keeps the balance, or none."""
-    found = _all_candidates(demand)
     fair = scene.policy.fair_sharing
-    if not found or fair is None:
+    waiting = {q: found for q, found in _all_candidates(scene, demand) if found}
+    if not waiting or fair is None:
         return []
-    found.sort(key=lambda w: order_key(scene, demand.queue, w))
     strategies = fair.strategies or (FINAL_SHARE, INITIAL_SHARE)
     with WhatIf() as trial:
         with WhatIf() as own:
             own.charge(demand.need)
-            fits, victims, left = _first_strategy(scene, demand, trial, own, found, strategies[0])
+            fits, victims, left = _first_strategy(scene, demand, trial, own, _Targets(demand, waiting), strategies[0])
             if not fits and len(strategies) > 1:
-                fits = _second_strategy(scene, demand, trial, own, left, victims)
+                fits = _second_strategy(scene, demand, trial, own, _Targets(demand, _by_queue(left)), victims)
         if not fits:
             return []
         return fill_back(scene, demand, trial, victims, borrowing=True)
 
 
-def _all_candidates(demand: Demand) -> list[Work]:
+def _all_candidates(scene: Scene, demand: Demand) -> Iterator[tuple[Queue, Lazily[Work]]]:
     queue = demand.queue
-    found = candidates(demand, queue, queue.preemption.within) if queue.preemption.within != "Never" else []
+    if queue.preemption.within != "Never":
+        own: Iterable[Work] = candidates(scene, demand, queue, queue.preemption.within)
+        usage = queue.pending.usage_of
+        if usage is not None:
+            own = sorted(own, key=lambda w: -usage(w.local))
+        yield queue, Lazily(own)
     if queue.parent is None or queue.preemption.reclaim == "Never":
-        return found
+        return
     for other in queues_below(queue.root):
         if other is not queue and _borrows_contested(other, demand):
-            found += candidates(demand, other, queue.preemption.reclaim)
-    return found
+            yield other, Lazily(candidates(scene, demand, other, queue.preemption.reclaim))
+
+
+def _by_queue(works: Iterable[Work]) -> dict[Queue, Lazily[Work]]:
+    lists: dict[Queue, list[Work]] = {}
+    for work in works:
+        if work.queue is not None:
+            lists.setdefault(work.queue, []).append(work)
+    return {queue: Lazily(found) for queue, found in lists.items()}
 
 
 def _borrows_contested(queue: Queue, demand: Demand) -> bool:
@@ -136,9 +148,8 @@ def _fits(scene: Scene, demand: Demand, own: WhatIf) -> bool:
 
 
 def _first_strategy(
-    scene: Scene, demand: Demand, trial: WhatIf, own: WhatIf, found: Sequence[Work], strategy: str
+    scene: Scene, demand: Demand, trial: WhatIf, own: WhatIf, targets: "_Targets", strategy: str
 ) -> tuple[bool, list[Victim], list[Work]]:
-    targets = _Targets(scene, demand, found)
     victims: list[Victim] = []
     retry: list[Work] = []
     fair = scene.policy.fair_sharing
@@ -181,10 +192,9 @@ def _first_allowed(
 
 
 def _second_strategy(
-    scene: Scene, demand: Demand, trial: WhatIf, own: WhatIf, left: Sequence[Work], victims: list[Victim]
+    scene: Scene, demand: Demand, trial: WhatIf, own: WhatIf, targets: "_Targets", victims: list[Victim]
 ) -> bool:
     """One more from each queue whose share before is above the preemptor's."""
-    targets = _Targets(scene, demand, left)
     for queue in targets:
         mine, theirs = _almost_common(demand.queue, queue)
         work = targets.take(queue)
@@ -211,21 +221,30 @@ def _almost_common(own: Queue, other: Queue) -> tuple[Node, Node]:
 class _Targets:
     """Which queue has to give next: the highest share, level by level from the root."""
 
-    def __init__(self, scene: Scene, demand: Demand, found: Sequence[Work]) -> None:
-        self._scene = scene
+    def __init__(self, demand: Demand, waiting: dict[Queue, Lazily[Work]]) -> None:
         self._own = demand.queue
         self._path = set(demand.queue.ancestors())
-        self._waiting: dict[Queue, list[Work]] = {}
-        for work in reversed(found):
-            if work.queue is not None:
-                self._waiting.setdefault(work.queue, []).append(work)
+        self._waiting = {queue: iter(found) for queue, found in waiting.items()}
+        #: The next candidate of each queue that has one.
+        self._next_of: dict[Queue, Work] = {}
+        for queue in self._waiting:
+            self._advance(queue)
         self._pruned: set[Node] = set()
 
+    def _advance(self, queue: Queue) -> None:
+        work = next(self._waiting[queue], None)
+        if work is None:
+            self._next_of.pop(queue, None)
+        else:
+            self._next_of[queue] = work
+
     def has(self, queue: Queue) -> bool:
-        return bool(self._waiting.get(queue))
+        return queue in self._next_of
 
     def take(self, queue: Queue) -> Work:
-        return self._waiting[queue].pop()
+        work = self._next_of[queue]
+        self._advance(queue)
+        return work
 
     def drop(self, queue: Queue) -> None:
         self._pruned.add(queue)
@@ -268,8 +287,7 @@ class _Targets:
 
     def _goes_before(self, queue: Queue, other: Queue) -> bool:
         """Between equal shares, the queue whose first candidate would go first."""
-        key = order_key(self._scene, self._own, self._waiting[queue][-1])
-        return key < order_key(self._scene, self._own, self._waiting[other][-1])
+        return order_key(self._own, self._next_of[queue]) < order_key(self._own, self._next_of[other])
 
     def _highest_cohort(self, cohort: Node) -> tuple[Node | None, Rank]:
         best: Node | None = None

@@ -34,7 +34,7 @@ def _check(holds: bool, message: str) -> None:
 
 def _usage_is_what_is_reserved(queue: Queue) -> None:
     sums: dict[tuple[str, str], int] = {}
-    for work in queue.reserved.values():
+    for work in queue.running:
         reservation = work.reservation
         _check(reservation is not None, f"{work.key} is listed in {queue.name} and holds nothing")
         for cell, amount in reservation.charges if reservation else ():
@@ -68,9 +68,7 @@ def _counts_match(queue: Queue) -> None:
 def _is_in_one_place(work: Work) -> None:
     if work.spot is Spot.RESERVED:
         _check(work.reservation is not None and work.lane is None, f"{work} holds quota and waits")
-        _check(
-            work.queue is not None and work.queue.reserved.get(work.key) is work, f"{work} is not listed in its queue"
-        )
+        _check(work.queue is not None and work in work.queue.running, f"{work} is not listed in its queue")
     else:
         _check(work.reservation is None, f"{work} holds quota in the wrong place")
         _check(work.spot is not Spot.IN_FLIGHT, f"{work} is in flight outside a cycle")

@@ -11,7 +11,10 @@ borrowWithinCohort policy (KEP-1337).
 With fair sharing, `fair_sharing` chooses instead.
 """
 
+from collections.abc import Iterable, Iterator, Sequence
 from enum import IntEnum
+from heapq import merge
+from itertools import dropwhile, takewhile
 from typing import NamedTuple
 
 from hub.kueue.admission import better, fair_sharing
@@ -24,6 +27,7 @@ from hub.kueue.admission.victims import (
     IN_COHORT_RECLAIM_WHILE_BORROWING,
     IN_COHORT_RECLAMATION,
     Demand,
+    Lazily,
     Victim,
     candidates,
     fill_back,
@@ -79,20 +83,25 @@ def find(scene: Scene, demand: Demand) -> list[Victim]:
 
 
 def _classical(scene: Scene, demand: Demand) -> list[Victim]:
-    same = _same_queue(scene, demand)
+    same = Lazily(_same_queue(scene, demand))
     by_right, by_priority = _other_queues(scene, demand)
     if not (same or by_right or by_priority):
         return []
     lists = (by_right, by_priority, same)
-    ordered = [c for part in lists for c in part if _evicted(c)] + [
-        c for part in lists for c in part if not _evicted(c)
-    ]
     for borrowing in _attempts(demand, by_right, by_priority):
         with WhatIf() as trial:
-            victims = _attempt(scene, demand, trial, ordered, borrowing=borrowing)
+            victims = _attempt(scene, demand, trial, _in_order(lists), borrowing=borrowing)
         if victims:
             return victims
     return []
+
+
+def _in_order(lists: Sequence[Lazily[Candidate]]) -> Iterator[Candidate]:
+    """Who is evicted already comes first in every list, and in all of them before anybody else."""
+    for part in lists:
+        yield from takewhile(_evicted, part)
+    for part in lists:
+        yield from dropwhile(_evicted, part)
 
 
 def _evicted(candidate: Candidate) -> bool:
@@ -100,7 +109,7 @@ def _evicted(candidate: Candidate) -> bool:
     return reservation is not None and reservation.evicted
 
 
-def _attempts(demand: Demand, by_right: list[Candidate], by_priority: list[Candidate]) -> tuple[bool, ...]:
+def _attempts(demand: Demand, by_right: Lazily[Candidate], by_priority: Lazily[Candidate]) -> tuple[bool, ...]:
     """Whether to let the preemptor borrow afterwards: which answers to try, in order."""
     forbidden = not demand.queue.preemption.may_borrow
     under_nominal = all(c.nominal > c.usage for k in demand.contested if (c := demand.queue.cells.get(k)) is not None)
@@ -111,7 +120,9 @@ def _attempts(demand: Demand, by_right: list[Candidate], by_priority: list[Candi
     return (True, False)
 
 
-def _attempt(scene: Scene, demand: Demand, trial: WhatIf, ordered: list[Candidate], *, borrowing: bool) -> list[Victim]:
+def _attempt(
+    scene: Scene, demand: Demand, trial: WhatIf, ordered: Iterable[Candidate], *, borrowing: bool
+) -> list[Victim]:
     victims: list[Victim] = []
     for candidate in ordered:
         if not _may_go(demand, candidate, borrowing=borrowing):
@@ -137,40 +148,47 @@ def _may_go(demand: Demand, candidate: Candidate, *, borrowing: bool) -> bool:
     return True
 
 
-def _same_queue(scene: Scene, demand: Demand) -> list[Candidate]:
+def _same_queue(scene: Scene, demand: Demand) -> Iterator[Candidate]:
     queue = demand.queue
     if queue.preemption.within == "Never":
-        return []
-    found = candidates(demand, queue, queue.preemption.within)
-    found.sort(key=lambda w: order_key(scene, queue, w))
-    if queue.pending.usage_of is not None:
-        usage = queue.pending.usage_of
-        found.sort(key=lambda w: (not _is_evicted(w), -usage(w.local)))
-    return [Candidate(w, Variant.WITHIN_QUEUE, None) for w in found]
+        return
+    found: Iterable[Work] = candidates(scene, demand, queue, queue.preemption.within)
+    usage = queue.pending.usage_of
+    if usage is not None:
+        found = sorted(found, key=lambda w: (not _is_evicted(w), -usage(w.local)))
+    for work in found:
+        yield Candidate(work, Variant.WITHIN_QUEUE, None)
 
 
 def _is_evicted(work: Work) -> bool:
     return work.reservation is not None and work.reservation.evicted
 
 
-def _other_queues(scene: Scene, demand: Demand) -> tuple[list[Candidate], list[Candidate]]:
+def _other_queues(scene: Scene, demand: Demand) -> tuple[Lazily[Candidate], Lazily[Candidate]]:
     """Candidates elsewhere in the tree: those the preemptor has a right to, and those that policy alone gives it."""
-    by_right: list[Candidate] = []
-    by_priority: list[Candidate] = []
+    by_right: list[Iterator[Candidate]] = []
+    by_priority: list[Iterator[Candidate]] = []
     queue = demand.queue
-    if queue.parent is None or queue.preemption.reclaim == "Never":
-        return by_right, by_priority
-    rest = {cell.key: amount for cell, amount in demand.need.items()}
-    right, rest = _fits_in_quota(queue, rest)
-    below: Node | None = None
-    for cohort in queue.ancestors():
-        _collect(demand, cohort, cohort, below, by_right if right else by_priority, right=right)
-        fits, rest = _fits_in_quota(cohort, rest)
-        right = right or fits
-        below = cohort
-    for part in (by_right, by_priority):
-        part.sort(key=lambda c: order_key(scene, queue, c.work))
-    return by_right, by_priority
+    if queue.parent is not None and queue.preemption.reclaim != "Never":
+        right, rest = _fits_in_quota(queue, {cell.key: amount for cell, amount in demand.need.items()})
+        below: Node | None = None
+        for cohort in queue.ancestors():
+            found = by_right if right else by_priority
+            for other in _borrowers(demand, cohort, below):
+                found.append(_of_queue(scene, demand, other, cohort, right=right))
+            fits, rest = _fits_in_quota(cohort, rest)
+            right = right or fits
+            below = cohort
+    return Lazily(merge(*by_right, key=_rank)), Lazily(merge(*by_priority, key=_rank))
+
+
+def _rank(candidate: Candidate) -> tuple[bool, bool, int, int, str]:
+    return order_key(candidate.work.queue, candidate.work) if candidate.work.queue else (True, True, 0, 0, "")
+
+
+def _of_queue(scene: Scene, demand: Demand, queue: Queue, common: Node, *, right: bool) -> Iterator[Candidate]:
+    for work in candidates(scene, demand, queue, demand.queue.preemption.reclaim):
+        yield Candidate(work, _variant(demand, work, right=right), common)
 
 
 def _fits_in_quota(node: Node, wanted: dict[tuple[str, str], int]) -> tuple[bool, dict[tuple[str, str], int]]:
@@ -185,17 +203,14 @@ def _fits_in_quota(node: Node, wanted: dict[tuple[str, str], int]) -> tuple[bool
     return fits, rest
 
 
-def _collect(
-    demand: Demand, cohort: Node, common: Node, skip: Node | None, found: list[Candidate], *, right: bool
-) -> None:
+def _borrowers(demand: Demand, cohort: Node, skip: Node | None) -> Iterator[Queue]:
+    """Queues below the cohort, but not below `skip`, that use more than their quota of something contested."""
     for child in cohort.cohorts:
         if child is not skip and not within_nominal(child, demand.contested):
-            _collect(demand, child, common, skip, found, right=right)
+            yield from _borrowers(demand, child, skip)
     for queue in cohort.queues:
-        if queue is demand.queue or within_nominal(queue, demand.contested) or not isinstance(queue, Queue):
-            continue
-        works = candidates(demand, queue, demand.queue.preemption.reclaim)
-        found.extend(Candidate(work, _variant(demand, work, right=right), common) for work in works)
+        if queue is not demand.queue and isinstance(queue, Queue) and not within_nominal(queue, demand.contested):
+            yield queue
 
 
 def _variant(demand: Demand, candidate: Work, *, right: bool) -> Variant:

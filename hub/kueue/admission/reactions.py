@@ -72,7 +72,7 @@ def _queue_deleted(state: "AdmissionState", event: m.ConfigDeleted) -> None:
 
 
 def _review_all(state: "AdmissionState", queue: Queue) -> None:
-    for work in list(queue.reserved.values()):
+    for work in list(queue.running):
         state.review(work)
 
 

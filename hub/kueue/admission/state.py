@@ -152,6 +152,7 @@ class AdmissionState:
             self.enqueue(work)
         else:
             reservation.evicted = reservation.returning = False
+            reservation.queue.running.refresh(work)
             reservation.admitted = work.facts.admitted
             self.review(work)
 
@@ -201,6 +202,7 @@ class AdmissionState:
             held.reserved_at = facts.reserved_at
             held.admitted, held.admitted_at = facts.admitted, facts.admitted_at
             held.evicted = facts.evicted
+            queue.running.refresh(work)
             self.review(work)
 
     def _replace_reservation(self, work: Work, queue: Queue, admission: Admission, shape: Shape) -> None:
@@ -343,7 +345,7 @@ class AdmissionState:
         work.queue = reservation.queue
         work.spot = Spot.RESERVED
         work.reason = work.message = ""
-        reservation.queue.reserved[work.key] = work
+        reservation.queue.running.add(work)
 
     def take_homeless_in(self, queue: Queue) -> None:
         """A ClusterQueue appeared: workloads that hold quota in it, by their objects, count from now on."""
@@ -357,7 +359,7 @@ class AdmissionState:
 
     def make_homeless(self, queue: Queue) -> None:
         """The ClusterQueue is gone, and workloads still hold quota in it."""
-        for work in list(queue.reserved.values()):
+        for work in list(queue.running):
             if work.reservation is not None:
                 self._uncharge(work, work.reservation)
                 self._homeless.setdefault(queue.name, {})[work.key] = work
@@ -367,7 +369,7 @@ class AdmissionState:
             remove_usage(cell, amount)
         for usage in reservation.topology:
             usage.release()
-        reservation.queue.reserved.pop(work.key, None)
+        reservation.queue.running.remove(work)
         reservation.queue.generation += 1
         work.reservation = None
         work.queue = None
@@ -396,6 +398,7 @@ class AdmissionState:
             reservation.admitted, reservation.admitted_at = True, self.now
         elif isinstance(due, m.Evict):
             reservation.evicted = True
+            reservation.queue.running.refresh(work)
         else:
             reservation.returning = True
 
@@ -406,7 +409,9 @@ class AdmissionState:
         self._stirred = True
 
     def watch(self, queue: Queue) -> None:
-        self.candidates[queue.name] = queue
+        """The queue may have a head now."""
+        if queue.active and queue.pending.ready:
+            self.candidates[queue.name] = queue
 
     def unwatch(self, queue: Queue) -> None:
         self.candidates.pop(queue.name, None)
@@ -434,7 +439,8 @@ class AdmissionState:
 
     def flush_wakes(self) -> None:
         """Let parked workloads return where something changed. Decisions and reports look at the result."""
-        self.config.settle()
+        for queue in self.config.settle():
+            self.watch(queue)
         if not self._woken:
             return
         nodes, self._woken = list(self._woken.values()), {}

@@ -33,7 +33,7 @@ def _missing(kind: str) -> QueueStatus:
 
 
 def _of_queue(state: "AdmissionState", queue: Queue) -> QueueStatus:
-    reserved = list(queue.reserved.values())
+    reserved = list(queue.running)
     admitted = [w for w in reserved if w.reservation is not None and w.reservation.admitted]
     usage = {key: cell.usage for key, cell in queue.cells.items() if cell.named or cell.usage}
     used = usage if len(admitted) == len(reserved) else _summed(admitted, usage)

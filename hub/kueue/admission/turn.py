@@ -30,9 +30,9 @@ def take(state: "AdmissionState") -> list[Head]:
 def _heads(state: "AdmissionState") -> Iterator[Head]:
     for name in sorted(state.candidates):
         queue = state.candidates[name]
-        if not queue.pending.ready:
+        if not queue.pending.ready or not queue.active:
             del state.candidates[name]
-        elif queue.active:
+        else:
             work = queue.pending.pop()
             if work is not None:
                 yield Head(
@@ -119,6 +119,7 @@ def _preempt(state: "AdmissionState", head: Head, victim: Work, reason: str, mes
     if reservation is None or reservation.evicted:
         return
     reservation.evicted = True
+    reservation.queue.running.refresh(victim)
     note_preemption(head.work, victim, state.now)
     state.out.append(
         m.Evict(

@@ -1,7 +1,7 @@
 """Who may be preempted by whom, in which order, and when there is room enough: common to both ways of choosing victims."""
 
-from collections.abc import Iterable, Mapping
-from typing import NamedTuple
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Generic, NamedTuple, TypeVar
 
 from hub.kueue.admission.config import Queue
 from hub.kueue.admission.quota import Cell, FlavorResource, Node, available
@@ -9,6 +9,8 @@ from hub.kueue.admission.records import Work
 from hub.kueue.admission.scene import Scene
 from hub.kueue.admission.what_if import WhatIf
 from hub.kueue.api.meta import ObjectKey
+
+T = TypeVar("T")
 
 IN_CLUSTER_QUEUE = "InClusterQueue"
 IN_COHORT_RECLAMATION = "InCohortReclamation"
@@ -56,23 +58,52 @@ def may_preempt(work: Work, candidate: Work, policy: str) -> bool:
     return policy == "Any"
 
 
-def candidates(demand: Demand, queue: Queue, policy: str) -> list[Work]:
-    """Those of a ClusterQueue that may be preempted and hold something that is contested."""
-    work, contested = demand.work, demand.contested
-    found: list[Work] = []
-    for candidate in queue.reserved.values():
+class Lazily(Generic[T]):
+    """Items that are worked out when they are first looked at, and can be looked at again."""
+
+    __slots__ = ("_seen", "_source")
+
+    def __init__(self, source: Iterable[T]) -> None:
+        self._source = iter(source)
+        self._seen: list[T] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._seen) or self._pull()
+
+    def __iter__(self) -> Iterator[T]:
+        at = 0
+        while at < len(self._seen) or self._pull():
+            yield self._seen[at]
+            at += 1
+
+    def _pull(self) -> bool:
+        for item in self._source:
+            self._seen.append(item)
+            return True
+        return False
+
+
+def candidates(scene: Scene, demand: Demand, queue: Queue, policy: str) -> Iterator[Work]:
+    """Those of a ClusterQueue that may be preempted and hold something that is contested, first victim first."""
+    work, contested, safe, hidden = demand.work, demand.contested, demand.safe, scene.hidden
+    priority = work.priority
+    for rank in queue.running.first_to_go():
+        candidate = rank[5]
+        if policy != "Any" and rank[1] >= priority and (rank[1] > priority or not may_preempt(work, candidate, policy)):
+            if rank[0] and (rank[1] > priority or policy == "LowerPriority"):
+                return  # those behind it have at least its priority
+            continue
         reservation = candidate.reservation
         if reservation is None or reservation.pairs.isdisjoint(contested):
             continue
-        if candidate is not work and candidate.key not in demand.safe and may_preempt(work, candidate, policy):
-            found.append(candidate)
-    return found
+        if candidate is not work and candidate.key not in safe and candidate not in hidden:
+            yield candidate
 
 
-def order_key(scene: Scene, own: Queue, work: Work) -> tuple[bool, bool, int, int, str]:
+def order_key(own: Queue, work: Work) -> tuple[bool, bool, int, int, str]:
     """First victim first: already evicted, other queues, low priority, lately admitted, small uid."""
     reservation = work.reservation
-    since = scene.now if reservation is None else reservation.reserved_at
+    since = 0.0 if reservation is None else reservation.reserved_at
     evicted = reservation is not None and reservation.evicted
     return (not evicted, work.queue is own, work.priority, -int(since), work.uid)
 
