@@ -100,7 +100,7 @@ class Queue(Node):
     __slots__ = (
         "checks", "covers_pods", "exists", "generation", "groups", "inactive_message", "inactive_reason", "pending", "plans",
         "preemption", "prefers_no_borrowing", "problem", "running", "selector", "stop", "stops_at_borrowing",
-        "stops_at_preemption", "terminating", "usage_based",
+        "stops_at_preemption", "takes", "terminating", "usage_based",
     )  # fmt: skip
 
     def __init__(self, name: str, *, hashing: bool) -> None:
@@ -128,6 +128,8 @@ class Queue(Node):
         self.generation = 0
         #: Shape id -> what to look at when a workload of that shape is nominated.
         self.plans: dict[int, Plan] = {}
+        #: Namespace -> does the selector take it? Worked out when asked.
+        self.takes: dict[str, bool] = {}
 
     @property
     def active(self) -> bool:
@@ -162,6 +164,7 @@ class Queue(Node):
         self.pending.strict = spec.queueing_strategy == "StrictFIFO"
         self.problem = set_quotas(self, spec.resource_groups)
         self.plans.clear()
+        self.takes.clear()
 
     def checks_for(self, flavors: Iterable[str]) -> tuple[str, ...]:
         """Names of the checks that a workload with these flavors has to pass, sorted."""

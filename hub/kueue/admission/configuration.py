@@ -61,8 +61,20 @@ class Configuration:
 
     def matches(self, queue: Queue, namespace: str) -> bool:
         """Does the ClusterQueue take workloads of this namespace?"""
-        labels = self.namespaces.get(namespace)
-        return labels is not None and selects(queue.selector, labels)
+        known = queue.takes.get(namespace)
+        if known is None:
+            labels = self.namespaces.get(namespace)
+            known = queue.takes[namespace] = labels is not None and selects(queue.selector, labels)
+        return known
+
+    def set_namespace(self, name: str, labels: dict[str, str] | None) -> None:
+        """None: it is gone."""
+        if labels is None:
+            self.namespaces.pop(name, None)
+        else:
+            self.namespaces[name] = labels
+        for queue in self.queues.values():
+            queue.takes.pop(name, None)
 
     def _unchanged(self, kind: str, name: str, spec: object) -> bool:
         """Status alone changed. Remembers the spec for the next time."""

@@ -11,11 +11,10 @@ borrowWithinCohort policy (KEP-1337).
 With fair sharing, `fair_sharing` chooses instead.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
-from heapq import merge
+from heapq import heapify, heappop, heapreplace
 from itertools import dropwhile, takewhile
-from typing import NamedTuple
 
 from hub.kueue.admission import better, fair_sharing
 from hub.kueue.admission.config import Queue
@@ -50,13 +49,6 @@ class Variant(IntEnum):
 REASONS = (IN_CLUSTER_QUEUE, IN_COHORT_RECLAMATION, IN_COHORT_RECLAMATION, IN_COHORT_RECLAIM_WHILE_BORROWING)
 
 
-class Candidate(NamedTuple):
-    work: Work
-    variant: Variant
-    #: The lowest cohort that holds both queues; None in the own queue.
-    common: Node | None
-
-
 #: What `possibility` answers, as flavors grades it.
 NO_CANDIDATES, PREEMPT, RECLAIM = 1, 2, 3
 
@@ -82,34 +74,99 @@ def find(scene: Scene, demand: Demand) -> list[Victim]:
     return _classical(scene, demand)
 
 
+class _Source:
+    """Candidates of one other queue, first victim first, and the ground on which they may go."""
+
+    __slots__ = ("common", "found", "queue", "right")
+
+    def __init__(self, queue: Queue, common: Node, found: Lazily[Work], *, right: bool) -> None:
+        self.queue = queue
+        #: The lowest cohort that holds both queues.
+        self.common = common
+        self.found = found
+        #: The preemptor has a right to the room, whatever its priority.
+        self.right = right
+
+
 def _classical(scene: Scene, demand: Demand) -> list[Victim]:
     same = Lazily(_same_queue(scene, demand))
     by_right, by_priority = _other_queues(scene, demand)
     if not (same or by_right or by_priority):
         return []
-    lists = (by_right, by_priority, same)
     for borrowing in _attempts(demand, by_right, by_priority):
+        ordered = _in_order(demand, by_right, by_priority, same, borrowing=borrowing)
         with WhatIf() as trial:
-            victims = _attempt(scene, demand, trial, _in_order(lists), borrowing=borrowing)
+            victims = _attempt(scene, demand, trial, ordered, borrowing=borrowing)
         if victims:
             return victims
     return []
 
 
-def _in_order(lists: Sequence[Lazily[Candidate]]) -> Iterator[Candidate]:
+def _in_order(
+    demand: Demand, by_right: list[_Source], by_priority: list[_Source], same: Lazily[Work], *, borrowing: bool
+) -> Iterator[Victim]:
     """Who is evicted already comes first in every list, and in all of them before anybody else."""
-    for part in lists:
-        yield from takewhile(_evicted, part)
-    for part in lists:
-        yield from dropwhile(_evicted, part)
+    right = _Merged(demand, by_right, borrowing=borrowing)
+    # A preemptor that may not take from others and borrow takes nobody by priority alone while it borrows.
+    allowed = by_priority if demand.queue.preemption.may_borrow or not borrowing else []
+    priority = _Merged(demand, allowed, borrowing=borrowing)
+    yield from right.evicted()
+    yield from priority.evicted()
+    yield from (Victim(w, IN_CLUSTER_QUEUE) for w in takewhile(_is_evicted, same))
+    yield from right.others()
+    yield from priority.others()
+    yield from (Victim(w, IN_CLUSTER_QUEUE) for w in dropwhile(_is_evicted, same))
 
 
-def _evicted(candidate: Candidate) -> bool:
-    reservation = candidate.work.reservation
-    return reservation is not None and reservation.evicted
+class _Merged:
+    """Candidates of several queues in one order. A queue that is back within its quota is dropped with all it has left."""
+
+    def __init__(self, demand: Demand, sources: Iterable[_Source], *, borrowing: bool) -> None:
+        self._demand = demand
+        self._borrowing = borrowing
+        self._heap: list[tuple[tuple[bool, bool, int, int, str], int, Work, Iterator[Work], _Source]] = []
+        for number, source in enumerate(sources):
+            works = iter(source.found)
+            work = next(works, None)
+            if work is not None:
+                self._heap.append((order_key(demand.queue, work), number, work, works, source))
+        heapify(self._heap)
+
+    def evicted(self) -> Iterator[Victim]:
+        while self._heap and not self._heap[0][0][0]:
+            yield from self._pull()
+
+    def others(self) -> Iterator[Victim]:
+        while self._heap:
+            yield from self._pull()
+
+    def _pull(self) -> Iterator[Victim]:
+        """The next candidate, if the ground on which it may go still holds with the victims chosen so far gone."""
+        _, number, work, works, source = self._heap[0]
+        if not _still_borrows(self._demand, source):
+            heappop(self._heap)
+            return
+        following = next(works, None)
+        if following is None:
+            heappop(self._heap)
+        else:
+            heapreplace(self._heap, (order_key(self._demand.queue, following), number, following, works, source))
+        variant = _variant(self._demand, work, right=source.right)
+        if variant is not Variant.WITHOUT_BORROWING or not self._borrowing:
+            yield Victim(work, REASONS[variant])
 
 
-def _attempts(demand: Demand, by_right: Lazily[Candidate], by_priority: Lazily[Candidate]) -> tuple[bool, ...]:
+def _still_borrows(demand: Demand, source: _Source) -> bool:
+    """Are the queue, and all cohorts up to the common one, still above their quota of something contested?"""
+    node: Node | None = source.queue
+    while node is not None and node is not source.common:
+        if within_nominal(node, demand.contested):
+            return False
+        node = node.parent
+    return True
+
+
+def _attempts(demand: Demand, by_right: list[_Source], by_priority: list[_Source]) -> tuple[bool, ...]:
     """Whether to let the preemptor borrow afterwards: which answers to try, in order."""
     forbidden = not demand.queue.preemption.may_borrow
     under_nominal = all(c.nominal > c.usage for k in demand.contested if (c := demand.queue.cells.get(k)) is not None)
@@ -121,74 +178,48 @@ def _attempts(demand: Demand, by_right: Lazily[Candidate], by_priority: Lazily[C
 
 
 def _attempt(
-    scene: Scene, demand: Demand, trial: WhatIf, ordered: Iterable[Candidate], *, borrowing: bool
+    scene: Scene, demand: Demand, trial: WhatIf, ordered: Iterable[Victim], *, borrowing: bool
 ) -> list[Victim]:
     victims: list[Victim] = []
-    for candidate in ordered:
-        if not _may_go(demand, candidate, borrowing=borrowing):
-            continue
-        trial.remove(candidate.work)
-        victims.append(Victim(candidate.work, REASONS[candidate.variant]))
+    for victim in ordered:
+        trial.remove(victim.work)
+        victims.append(victim)
         if has_room(scene, demand, borrowing=borrowing):
             return fill_back(scene, demand, trial, victims, borrowing=borrowing)
     return []
 
 
-def _may_go(demand: Demand, candidate: Candidate, *, borrowing: bool) -> bool:
-    """Does the ground still hold, with the victims chosen so far gone?"""
-    if candidate.common is None:
-        return True
-    if borrowing and candidate.variant is Variant.WITHOUT_BORROWING:
-        return False
-    node: Node | None = candidate.work.queue
-    while node is not None and node is not candidate.common:
-        if within_nominal(node, demand.contested):
-            return False
-        node = node.parent
-    return True
-
-
-def _same_queue(scene: Scene, demand: Demand) -> Iterator[Candidate]:
+def _same_queue(scene: Scene, demand: Demand) -> Iterable[Work]:
     queue = demand.queue
     if queue.preemption.within == "Never":
-        return
-    found: Iterable[Work] = candidates(scene, demand, queue, queue.preemption.within)
+        return ()
+    found = candidates(scene, demand, queue, queue.preemption.within)
     usage = queue.pending.usage_of
-    if usage is not None:
-        found = sorted(found, key=lambda w: (not _is_evicted(w), -usage(w.local)))
-    for work in found:
-        yield Candidate(work, Variant.WITHIN_QUEUE, None)
+    return found if usage is None else sorted(found, key=lambda w: (not _is_evicted(w), -usage(w.local)))
 
 
 def _is_evicted(work: Work) -> bool:
     return work.reservation is not None and work.reservation.evicted
 
 
-def _other_queues(scene: Scene, demand: Demand) -> tuple[Lazily[Candidate], Lazily[Candidate]]:
+def _other_queues(scene: Scene, demand: Demand) -> tuple[list[_Source], list[_Source]]:
     """Candidates elsewhere in the tree: those the preemptor has a right to, and those that policy alone gives it."""
-    by_right: list[Iterator[Candidate]] = []
-    by_priority: list[Iterator[Candidate]] = []
+    by_right: list[_Source] = []
+    by_priority: list[_Source] = []
     queue = demand.queue
-    if queue.parent is not None and queue.preemption.reclaim != "Never":
-        right, rest = _fits_in_quota(queue, {cell.key: amount for cell, amount in demand.need.items()})
-        below: Node | None = None
-        for cohort in queue.ancestors():
-            found = by_right if right else by_priority
-            for other in _borrowers(demand, cohort, below):
-                found.append(_of_queue(scene, demand, other, cohort, right=right))
-            fits, rest = _fits_in_quota(cohort, rest)
-            right = right or fits
-            below = cohort
-    return Lazily(merge(*by_right, key=_rank)), Lazily(merge(*by_priority, key=_rank))
-
-
-def _rank(candidate: Candidate) -> tuple[bool, bool, int, int, str]:
-    return order_key(candidate.work.queue, candidate.work) if candidate.work.queue else (True, True, 0, 0, "")
-
-
-def _of_queue(scene: Scene, demand: Demand, queue: Queue, common: Node, *, right: bool) -> Iterator[Candidate]:
-    for work in candidates(scene, demand, queue, demand.queue.preemption.reclaim):
-        yield Candidate(work, _variant(demand, work, right=right), common)
+    if queue.parent is None or queue.preemption.reclaim == "Never":
+        return by_right, by_priority
+    right, rest = _fits_in_quota(queue, {cell.key: amount for cell, amount in demand.need.items()})
+    below: Node | None = None
+    for cohort in queue.ancestors():
+        for other in _borrowers(demand, cohort, below):
+            found = Lazily(candidates(scene, demand, other, queue.preemption.reclaim))
+            if found:
+                (by_right if right else by_priority).append(_Source(other, cohort, found, right=right))
+        fits, rest = _fits_in_quota(cohort, rest)
+        right = right or fits
+        below = cohort
+    return by_right, by_priority
 
 
 def _fits_in_quota(node: Node, wanted: dict[tuple[str, str], int]) -> tuple[bool, dict[tuple[str, str], int]]:

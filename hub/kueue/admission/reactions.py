@@ -197,14 +197,14 @@ def namespace_changed(state: "AdmissionState", event: m.NamespaceChanged) -> Non
         return
     state.stir()
     matched = {q.name for q in config.queues.values() if config.matches(q, event.name)}
-    config.namespaces[event.name] = dict(event.labels)
+    config.set_namespace(event.name, dict(event.labels))
     for queue in config.queues.values():
         if queue.name not in matched and config.matches(queue, event.name):
             state.wake_queue(queue)
 
 
 def namespace_deleted(state: "AdmissionState", event: m.NamespaceDeleted) -> None:
-    state.config.namespaces.pop(event.name, None)
+    state.config.set_namespace(event.name, None)
 
 
 def limits_changed(state: "AdmissionState", event: m.LimitRangeChanged) -> None:
