@@ -10,7 +10,7 @@ from hub.sandbox.apply import untyped
 from hub.sandbox.builtin_schemas import builtin_schema
 from hub.sandbox.decoding import misfit
 from hub.sandbox.documents import Document
-from hub.sandbox.schemas import Schema, drop_nulls, drop_unknown, fill_in, strict_error, unreadable
+from hub.sandbox.schemas import Schema, drop_empty, drop_unknown, fill_in, strict_error, unreadable
 from hub.sandbox.served import Served
 
 
@@ -28,7 +28,7 @@ def take_in(served: Served, body: Document, validation: str, *, outside: bool) -
         if why := misfit(body, schema):
             raise unreadable(resource.kind, resource.version, why)
         known, unknown = drop_unknown(body, schema, schema.properties.get("metadata"))
-        known = drop_nulls(known, schema)
+        known = drop_empty(known, schema)
     else:
         return body, []
     if unknown and validation == "Strict":

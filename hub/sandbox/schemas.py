@@ -224,18 +224,29 @@ def _drop_from_object(value: Document, schema: Schema | None, at: str, unknown: 
     return value if kept is None else kept
 
 
-def drop_nulls(value: Any, schema: Schema) -> Any:
-    """The value without nulls: for a built-in kind they are fields that are not there."""
+def drop_empty(value: Any, schema: Schema) -> Any:
+    """The value without nulls and without lists and maps that hold nothing: for a built-in kind these are fields that are
+    not there. Empty objects with named fields stay (emptyDir: {}), and so do lists that the kind must have.
+    """
     if schema.keeps_unknown or not value:
         return value
     if isinstance(value, dict):
-        kept = {n: drop_nulls(p, s) if (s := schema.of_field(n)) else p for n, p in value.items() if p is not None}
+        kept = {n: drop_empty(p, s) if (s := schema.of_field(n)) else p for n, p in value.items() if p is not None}
+        kept = {name: part for name, part in kept.items() if part or not _may_go(name, part, schema)}
         same = len(kept) == len(value) and all(kept[name] is part for name, part in value.items())
         return value if same else kept
     if not isinstance(value, list) or schema.items is None:
         return value
-    items = [drop_nulls(item, schema.items) for item in value]
+    items = [drop_empty(item, schema.items) for item in value]
     return value if all(a is b for a, b in zip(items, value, strict=True)) else items
+
+
+def _may_go(name: str, part: Any, schema: Schema) -> bool:
+    """An empty list of managedFields means something: give up all ownership."""
+    inner = schema.of_field(name)
+    if inner is None or name in schema.required or name == "managedFields":
+        return False
+    return part == [] or (part == {} and inner.values is not None)
 
 
 def strict_error(kind: str, version: str, unknown: Iterable[str], duplicates: Iterable[str] = ()) -> ApiError:

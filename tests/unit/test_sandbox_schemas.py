@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hub.sandbox.schemas import drop_nulls, drop_unknown, fill_in, read_schema, strict_error, unasked_rules
+from hub.sandbox.schemas import drop_empty, drop_unknown, fill_in, read_schema, strict_error, unasked_rules
 from hub.sandbox.validation import validate
 
 
@@ -320,7 +320,12 @@ def test_dropping_and_filling_in_once_is_enough(properties, spec):
     assert drop_unknown(filled, schema) == (filled, []), "a default is never unknown"
 
 
-def test_nulls_of_built_in_kinds_are_fields_that_are_not_there():
-    schema = read_schema(schema_of(a=STRING, l=listed(record(b=STRING)), any=OPEN))
-    spec = {"a": None, "l": [{"b": None}], "any": {"x": None}}
-    assert drop_nulls(thing(spec), schema) == thing({"l": [{}], "any": {"x": None}})
+def test_of_built_in_kinds_empty_fields_are_fields_that_are_not_there():
+    labels = {"type": "object", "additionalProperties": STRING}
+    parts = {"a": STRING, "list": listed(record(b=STRING)), "labels": labels, "part": record(c=STRING), "any": OPEN}
+    schema = read_schema({**record(**parts, needed=listed(STRING)), "required": ["needed"]})
+    given = {"a": None, "list": [], "labels": {}, "part": {"c": None}, "any": {"x": None}, "needed": []}
+    assert drop_empty(given, schema) == {"part": {}, "any": {"x": None}, "needed": []}
+    assert drop_empty({"list": [{"b": None}], "a": ""}, schema) == {"list": [{}], "a": ""}
+    kept = {"list": [{"b": "x"}], "labels": {"l": ""}}
+    assert drop_empty(kept, schema) is kept
