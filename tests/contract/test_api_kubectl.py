@@ -7,7 +7,6 @@ from tests.api_servers import Api
 from tests.contract.client import Client
 from tests.contract.manifests import job
 
-
 pytestmark = pytest.mark.kubectl
 
 
