@@ -146,7 +146,7 @@ def decide(
     fitting = sorted((a for a in answers if a.choice), key=lambda a: (-a.verdict.score, a.verdict.cluster))
     offers = STRATEGIES[policy.strategy]([a.choice for a in fitting if a.choice])
     if not offers and (never := memo.never(request, shape, fleet, now)) is not None:
-        return _for_workload(never, request, now)
+        return for_workload(never, request, now)
     verdicts = [a.verdict for a in fitting] + [a.verdict for a in answers if not a.choice]
     return _plan(request, offers, verdicts + _unregistered(request, fleet), rebuffs, now, policy)
 
@@ -154,8 +154,8 @@ def decide(
 def ask(request: Request, view: ClusterView, policy: DispatchPolicy) -> Answer:
     """All rules of a shape to one cluster: the first objection, or the scores and what an offer would consist of."""
     candidate = Candidate(request, view)
-    if (objection := _objection(candidate, SHAPE_RULES)) is not None:
-        return Answer(verdict=objection)
+    if (refusal := objection(candidate, SHAPE_RULES)) is not None:
+        return Answer(verdict=refusal)
     scores = tuple(score(candidate, policy.score) for score in SCORES)
     verdict = Verdict(
         cluster=view.name,
@@ -167,7 +167,8 @@ def ask(request: Request, view: ClusterView, policy: DispatchPolicy) -> Answer:
     return Answer(verdict=verdict, choice=_choice(candidate))
 
 
-def _objection(candidate: Candidate, rules: Iterable[ShapeRule]) -> Verdict | None:
+def objection(candidate: Candidate, rules: Iterable[ShapeRule]) -> Verdict | None:
+    """The verdict of the first rule that objects."""
     for rule in rules:
         if (why := rule(candidate)) is not None:
             return Verdict(cluster=candidate.view.name, fits=False, rule=rule.__name__, why=why)
@@ -258,14 +259,15 @@ def _message(offered: tuple[str, ...], verdicts: Sequence[Verdict]) -> str:
         return f"offered to {', '.join(offered)}: {best.why}"
     if not verdicts:
         return "no cluster is registered"
-    return "no cluster has room now: " + _listed(verdicts)
+    return "no cluster has room now: " + listed(verdicts)
 
 
 #: Clusters named in a sentence; the record has them all.
 _NAMED_MAX = 5
 
 
-def _listed(verdicts: Sequence[Verdict]) -> str:
+def listed(verdicts: Sequence[Verdict]) -> str:
+    """Verdicts as one sentence, the first few by name."""
     named = "; ".join(f"{v.cluster}: {v.why}" for v in verdicts[:_NAMED_MAX])
     more = len(verdicts) - _NAMED_MAX
     return named + (f"; and {more} more" if more > 0 else "")
@@ -282,7 +284,7 @@ def never_fits(request: Request, views: Iterable[ClusterView], now: Instant) -> 
     known = [v for v in views if v.cluster.capacity is not None and v.cluster.state is not ClusterState.REMOVED]
     verdicts: list[Verdict] = []
     for view in known:
-        verdict = _objection(Candidate(request, emptied(view)), (*SETUP_RULES, *ROOM_RULES))
+        verdict = objection(Candidate(request, emptied(view)), (*SETUP_RULES, *ROOM_RULES))
         if verdict is None:
             return None
         verdicts.append(verdict)
@@ -292,9 +294,9 @@ def never_fits(request: Request, views: Iterable[ClusterView], now: Instant) -> 
     too_large = [v for v in verdicts if v.rule in room]
     outcome = Outcome.NEVER_FITS if too_large else Outcome.NO_CLUSTER
     message = (
-        f"can never fit, not even on an empty cluster: {_listed(too_large)}"
+        f"can never fit, not even on an empty cluster: {listed(too_large)}"
         if too_large
-        else f"no cluster is set up for it: {_listed(verdicts)}"
+        else f"no cluster is set up for it: {listed(verdicts)}"
     )
     record = DecisionRecord(
         workload=request.workload, uid=request.uid, at=now, outcome=outcome, message=message, verdicts=tuple(verdicts)
@@ -302,7 +304,7 @@ def never_fits(request: Request, views: Iterable[ClusterView], now: Instant) -> 
     return Plan(record=record)
 
 
-def _for_workload(plan: Plan, request: Request, now: Instant) -> Plan:
+def for_workload(plan: Plan, request: Request, now: Instant) -> Plan:
     """A shape's plan, told to one workload of that shape."""
     r = plan.record
     record = DecisionRecord(

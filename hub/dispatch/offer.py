@@ -14,7 +14,7 @@ from hub.kueue.api.v1beta2 import PodSet, Workload, encode, names
 from hub.kueue.wire import Action, Intent
 
 #: Annotations of the management cluster's Workload that mean nothing on a worker.
-_OURS = frozenset({names.CLUSTERS, names.LOST_POLICY})
+_OURS = frozenset({names.CLUSTERS, names.LOST_POLICY, names.POSSIBLE_FLAVORS})
 
 
 class Payload(Struct, frozen=True, kw_only=True):

@@ -86,7 +86,7 @@ def request_of(
         cluster_queue=admission.cluster_queue,
         pod_sets=pod_sets,
         flavor_labels={name: flavors[name].spec.node_labels for name in used if name in flavors},
-        tolerations=_common_tolerations(workload),
+        tolerations=common_tolerations(workload),
         configured=None if configured is None else tuple(configured),
         wanted=wanted_clusters(workload.metadata.annotations),
         priority=workload.spec.priority or 0,
@@ -105,7 +105,8 @@ def _need(name: str, template: Mapping[str, object], spec_count: int, assigned: 
     )
 
 
-def _common_tolerations(workload: Workload) -> tuple[Toleration, ...]:
+def common_tolerations(workload: Workload) -> tuple[Toleration, ...]:
+    """What every pod of it tolerates. Raises DecodeError."""
     lists = [core.pod_template(p.template).spec.tolerations for p in workload.spec.pod_sets]
     first, others = (lists[0], lists[1:]) if lists else ([], [])
     return tuple(t for t in first if all(t in other for other in others))

@@ -61,6 +61,10 @@ class Listeners:
         self.room: list[Callable[[], None]] = []
         self.clusters: list[Callable[[], None]] = []
 
+    def workload_changed(self, key: ObjectKey, *, but: Callable[[ObjectKey], None] | None = None) -> None:
+        """What is known about the workload changed. `but`: whoever found out need not be told."""
+        _call([callback for callback in self.workloads if callback != but], key)
+
     def tell(self, instructions: Iterable[Instruction]) -> None:
         for instruction in instructions:
             match instruction:

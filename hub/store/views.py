@@ -5,56 +5,13 @@ from typing import Any
 
 from msgspec import Struct
 
-from hub.kueue.api.meta import Instant, ObjectKey
+from hub.dispatch.overview import QueueRow, WorkloadRow
+from hub.kueue.api.meta import ObjectKey
 from hub.store.database import Connection, encode
 
+__all__ = ["QUEUES", "WORKLOADS", "QueueRow", "WorkloadFilter", "WorkloadRow"]
+
 WORKLOADS, QUEUES = "workloads", "queues"
-
-
-class WorkloadRow(Struct, frozen=True, kw_only=True):
-    namespace: str
-    name: str
-    uid: str
-    job_kind: str = ""
-    job_name: str = ""
-    local_queue: str = ""
-    cluster_queue: str = ""
-    priority: int = 0
-    #: Pending, QuotaReserved, Admitted, Running, Finished, Evicted, ...
-    state: str
-    reason: str = ""
-    message: str = ""
-    cluster: str = ""
-    placement_id: str = ""
-    #: In its ClusterQueue; 0 is the head. None: not waiting, or parked.
-    position: int | None = None
-    gpus: int = 0
-    #: resource -> amount in engine units, over all pods.
-    requests: dict[str, int] = {}
-    created_at: Instant = 0.0
-    placed_at: Instant | None = None
-    running_at: Instant | None = None
-    finished_at: Instant | None = None
-    updated_at: Instant = 0.0
-    succeeded: bool | None = None
-
-
-class QueueRow(Struct, frozen=True, kw_only=True):
-    #: ClusterQueue or LocalQueue.
-    kind: str
-    #: "" for a ClusterQueue.
-    namespace: str = ""
-    name: str
-    cohort: str = ""
-    cluster_queue: str = ""
-    pending: int = 0
-    reserving: int = 0
-    admitted: int = 0
-    #: flavor -> resource -> {nominal, reserved, used, borrowed}, in engine units.
-    usage: dict[str, dict[str, dict[str, int]]] = {}
-    active: bool = False
-    reason: str = ""
-    updated_at: Instant = 0.0
 
 
 class WorkloadFilter(Struct, frozen=True, kw_only=True):
@@ -142,6 +99,10 @@ async def _delete(connection: Connection, table: str, key: str, wanted: list[str
     if gone[0][0]:
         connection.tell(table)
     return gone[0][0]
+
+
+async def list_workload_keys(connection: Connection) -> list[ObjectKey]:
+    return await connection.fetch(ObjectKey, "SELECT namespace, name FROM workloads")
 
 
 async def get_workload(connection: Connection, key: ObjectKey) -> WorkloadRow | None:

@@ -167,10 +167,13 @@ def compose(
     )
 
 
+_COPIED = (names.ADMISSION_GATED_BY, names.LOST_POLICY, names.CLUSTERS, names.ALLOWED_RESOURCE_FLAVORS)
+
+
 def _copied_annotations(job: Manifest) -> dict[str, str]:
-    """What the user says to Kueue about the job as a whole; and which policy it has for a cluster that is lost."""
+    """What the user says to Kueue about the job as a whole; and to the hub: where it may go, and what if that is lost."""
     return {
         key: value
         for key, value in annotations_of(job).items()
-        if key in (names.ADMISSION_GATED_BY, names.LOST_POLICY) or key.startswith(names.PROVISIONING_PARAMETER_PREFIX)
+        if key in _COPIED or key.startswith(names.PROVISIONING_PARAMETER_PREFIX)
     }

@@ -10,8 +10,8 @@ Nothing is decided before every cache is complete. A turn works for a few millis
 
 import logging
 import time
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from hub.kueue.admission import messages as m
 from hub.kueue.admission.policy import Policy
@@ -68,6 +68,16 @@ CONFIGURATION: dict[Resource, type[Any]] = {
 }
 
 
+class BuiltInCheck(Protocol):
+    """An admission check that exists for the engine only, and the queues that have it."""
+
+    def check(self) -> AdmissionCheck: ...
+
+    def on(self, queue: ClusterQueue, checks: Mapping[str, AdmissionCheck]) -> ClusterQueue:
+        """The queue as the engine is to see it."""
+        ...
+
+
 class AdmissionLoop(Loop):
     def __init__(
         self,
@@ -77,9 +87,12 @@ class AdmissionLoop(Loop):
         *,
         policy: Policy | None = None,
         watches_nodes: bool = False,
+        built_in_check: BuiltInCheck | None = None,
         write_workers: int = 32,
     ) -> None:
-        """`watches_nodes`: also see the nodes, and the pods of others on them (a worker cluster)."""
+        """`watches_nodes`: also see the nodes, and the pods of others on them (a worker cluster). `built_in_check`: what the
+        engine is told beyond the objects that are there (a management cluster).
+        """
         super().__init__("admission", clock)
         self.state = AdmissionState(policy)
         self.status_writer = QueueStatusWriter(informers, self.state, clock)
@@ -93,6 +106,7 @@ class AdmissionLoop(Loop):
         self.writer = WorkloadWriter(
             informers.client, self._workloads, recorder, clock, self._write_failed, workers=write_workers
         )
+        self._built_in_check = built_in_check
         self._inbox: dict[tuple[Resource, ObjectKey], None] = {}
         self._failures: list[tuple[ObjectKey, str]] = []
         self._due_at: Instant | None = None
@@ -121,6 +135,8 @@ class AdmissionLoop(Loop):
 
     def _subscribe(self) -> None:
         """Configuration first: workloads then find their queues at once."""
+        if self._built_in_check is not None:
+            self._handle(m.ConfigChanged(now=self.clock(), object=self._built_in_check.check()))
         views = [*self._configs.items()]
         self._unsubscribe += [view.on_change(self._changed(resource)) for resource, view in views]
         self._unsubscribe += [self._informers.of(r).on_change(self._changed(r)) for r in self._plain]
@@ -131,6 +147,9 @@ class AdmissionLoop(Loop):
     def _changed(self, resource: Resource) -> Callable[[ObjectKey, Any, Any], None]:
         def changed(key: ObjectKey, old: Any, new: Any) -> None:
             self._inbox[resource, key] = None
+            if resource == ADMISSION_CHECKS and self._built_in_check is not None:
+                for queue in self._configs[CLUSTER_QUEUES].objects:  # which of them have it depends on their checks
+                    self._inbox[CLUSTER_QUEUES, queue] = None
             if resource in self._configs and not _only_status(old, new):
                 self._all_marked = False
             self.wake()
@@ -221,6 +240,11 @@ class AdmissionLoop(Loop):
             if isinstance(instruction, m.ReserveQuota):
                 self.status_writer.mark(CLUSTER_QUEUES, ObjectKey("", instruction.admission.cluster_queue))
 
+    def _as_told(self, obj: Any) -> Any:
+        if isinstance(obj, ClusterQueue) and self._built_in_check is not None:
+            return self._built_in_check.on(obj, self._configs[ADMISSION_CHECKS].by_name)
+        return obj
+
     def _event(self, resource: Resource, key: ObjectKey) -> m.Event:
         """The newest of an object as the engine wants to hear of it."""
         now = self.clock()
@@ -228,7 +252,7 @@ class AdmissionLoop(Loop):
             workload = self._workloads.get(key)
             return m.WorkloadChanged(now=now, workload=workload) if workload else m.WorkloadDeleted(now=now, key=key)
         if (view := self._configs.get(resource)) is not None:
-            obj = view.get(key)
+            obj = self._as_told(view.get(key))
             kind: m.ConfigKind = resource.kind  # type: ignore[assignment]
             return m.ConfigChanged(now=now, object=obj) if obj else m.ConfigDeleted(now=now, kind=kind, key=key)
         if key.namespace == "usage" and self._pods is not None:

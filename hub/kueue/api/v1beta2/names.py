@@ -264,3 +264,5 @@ CHECKPOINT = _OURS + "checkpoint"
 
 # Annotation of jobs and Workloads of the management cluster: clusters that it may go to, separated by commas.
 CLUSTERS = _OURS + "clusters"
+# Annotation of Workloads of the management cluster: what the hub wrote into ALLOWED_RESOURCE_FLAVORS.
+POSSIBLE_FLAVORS = _OURS + "possible-flavors"
