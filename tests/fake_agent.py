@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from hub.fleet.transport import Refused, Target, Unreachable
+from hub.kueue.api.meta import format_time
 from hub.kueue.wire import (
     Acknowledgement,
     Action,
@@ -197,9 +198,9 @@ class FakeAgent:
                 placement=placement, generation=self._gone[placement], phase=phase, reason=reason, message=reason
             )
         succeeded = True if copy.phase is Phase.FINISHED else None
-        status = {"active": 1} if copy.phase is Phase.RUNNING else {}
+        status = {"active": 1, "startTime": self._time(copy)} if copy.phase is Phase.RUNNING else {}
         if succeeded:
-            status = {"succeeded": 1, "conditions": [{"type": "Complete", "status": "True"}]}
+            status = _complete(self._time(copy), format_time(self.clock()))
         return PlacementReport(
             placement=placement,
             generation=copy.generation,
@@ -209,6 +210,9 @@ class FakeAgent:
             succeeded=succeeded,
             job_status=status,
         )
+
+    def _time(self, copy: Copy) -> str:
+        return format_time(copy.started_at if copy.started_at is not None else self.clock())
 
     # --- the cluster -------------------------------------------------------------------------------------------------
 
@@ -294,6 +298,15 @@ class FakeAgent:
             creates_local_queues=True,
             default_cluster_queue="cq",
         )
+
+
+def _complete(start: str, end: str) -> dict:
+    """Status of a Job that succeeded, as API servers accept it."""
+    conditions = [
+        {"type": kind, "status": "True", "lastTransitionTime": end, "lastProbeTime": end}
+        for kind in ("SuccessCriteriaMet", "Complete")
+    ]
+    return {"succeeded": 1, "startTime": start, "completionTime": end, "conditions": conditions}
 
 
 def gpus_of(intent: Intent) -> int:

@@ -5,7 +5,7 @@ import itertools
 from collections.abc import Callable, Iterable
 
 from hub.dispatch.capacity import Fleet
-from hub.dispatch.clusters import Cluster, ClusterState, HealthPolicy
+from hub.dispatch.clusters import HealthPolicy, Joined, step
 from hub.dispatch.decide import DispatchPolicy, Memo, Plan, decide
 from hub.dispatch.exchange import ExchangePolicy
 from hub.dispatch.placement import Placement, State, Withdraw
@@ -42,11 +42,7 @@ class Rig:
         self.polling: PollLoop = None  # type: ignore[assignment]
 
     async def register(self) -> None:
-        async with self.database.transaction() as connection:
-            for name in self.agents:
-                invited = await clusters.invite(connection, name, token_hash=name, expires_at=self.clock() + 60)
-                joined = Cluster(**{f: getattr(invited, f) for f in Cluster.__struct_fields__} | joined_fields(name))
-                await clusters.save_cluster(connection, invited, joined)
+        await joined(self.database, self.agents, self.clock)
 
     async def start(self) -> None:
         """Take the lead with a new term and begin to poll; as after a crash when it is called again."""
@@ -120,10 +116,10 @@ class Rig:
         return self.board.fleet
 
 
-def joined_fields(name: str) -> dict:
-    return {
-        "state": ClusterState.INVITED,
-        "address": f"https://{name}:8443",
-        "certificate_pem": f"certificate of {name}",
-        "join_expires_at": None,
-    }
+async def joined(database: Database, names: Iterable[str], clock) -> None:
+    """Clusters of these names whose agents have joined, and were not polled yet."""
+    async with database.transaction() as connection:
+        for name in names:
+            invited = await clusters.invite(connection, name, token_hash=name, expires_at=clock() + 60)
+            event = Joined(now=clock(), address=f"https://{name}:8443", certificate_pem=f"certificate of {name}")
+            await clusters.save_cluster(connection, invited, step(invited, event, HealthPolicy()))

@@ -236,8 +236,17 @@ def _short(message: str) -> str:
     return message if len(message) <= _WAITING_TEXT else message[: _WAITING_TEXT - 3] + "..."
 
 
+def not_copied(workload: Workload, refusal: str) -> EmitEvent:
+    """The event about a job status that this cluster's API server does not accept (kueue#11649)."""
+    return _about(workload, "Warning", f"The job's status on the worker cannot be copied here: {refusal}")
+
+
 def _event(s: Subject, kind: EventType, message: str) -> EmitEvent:
-    meta = s.workload.metadata
+    return _about(s.workload, kind, message)
+
+
+def _about(workload: Workload, kind: EventType, message: str) -> EmitEvent:
+    meta = workload.metadata
     return EmitEvent(resource=WORKLOADS, key=meta.key, uid=meta.uid, type=kind, reason=EVENT_REASON, message=message)
 
 

@@ -12,13 +12,15 @@ import logging
 from collections.abc import Iterable
 
 from hub.dispatch import standing
-from hub.dispatch.mirroring import Mirrored, Subject, mirror
+from hub.dispatch.mirroring import Mirrored, Subject, mirror, not_copied
 from hub.dispatch.overview import queue_row, workload_row
 from hub.kueue.admission.state import AdmissionState
 from hub.kueue.api.meta import ObjectKey
+from hub.kueue.api.resources import WORKLOADS
 from hub.kueue.api.v1beta2 import Workload
+from hub.kueue.operations import Operation
 from hub.kueue.runtime.controller import Controller
-from hub.kueue.runtime.errors import Conflict, KubernetesError
+from hub.kueue.runtime.errors import Conflict, Invalid, KubernetesError
 from hub.kueue.runtime.events import EventRecorder
 from hub.kueue.runtime.loop import Clock, Loop
 from hub.loops.board import Board
@@ -82,9 +84,18 @@ class MirrorLoop(Controller[ObjectKey]):
         if mirrored is None:
             return
         for operation in mirrored.operations:
-            await self._management.informers.client.run(operation)
-            self.written += 1
+            await self._write(workload, operation)
         self._recorder.record(mirrored.events)
+
+    async def _write(self, workload: Workload, operation: Operation) -> None:
+        """A job's status that the API server does not take must not hold up its Workload: that is told, once."""
+        try:
+            await self._management.informers.client.run(operation)
+        except Invalid as error:
+            if operation.resource == WORKLOADS:
+                raise
+            self._recorder.record([not_copied(workload, str(error))])
+        self.written += 1
 
     def _decide(self, workload: Workload) -> Mirrored | None:
         key, uid = workload.metadata.key, workload.metadata.uid

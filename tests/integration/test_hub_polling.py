@@ -31,7 +31,7 @@ async def test_an_offer_becomes_a_run_and_a_finish_is_cleaned_up(rig):
     placement = await rig.offer("train", cluster="east")
     await rig.until(lambda: rig.state(placement) is State.RUNNING)
     stored = await rig.stored(placement)
-    assert (stored.state, stored.confirmed, stored.job_status) == (State.RUNNING, True, {"active": 1})
+    assert (stored.state, stored.confirmed, stored.job_status["active"]) == (State.RUNNING, True, 1)
     rig.agents["east"].finish(placement.id)
     await rig.until(lambda: rig.board.placements[placement.id].released)
     stored = await rig.stored(placement)
