@@ -269,6 +269,9 @@ def _compare_values(step: str, old: Any, new: Any, shape: Shape, changed: FieldS
     elif isinstance(old, list) and isinstance(new, list) and is_divided(new, shape):
         _compare_lists(old, new, shape, more, less)
     else:
+        # Of a value that became one of another kind, the parts are gone.
+        if parts := {at: node for at, node in _all_of(old, shape).items() if at != "."}:
+            removed[step] = parts
         changed[step] = _all_of(new, shape)
         return
     if more:

@@ -170,6 +170,11 @@ def test_a_custom_resource_owns_by_its_schema():
     }
 
 
+def test_an_object_that_becomes_a_number_loses_its_parts():
+    changed, removed = fs.compare({"x": {"a": 1}}, {"x": 1}, crd_shape(None))
+    assert (changed, removed) == ({"f:x": {}}, {"f:x": {"f:a": {}}})
+
+
 # --- conflicts -------------------------------------------------------------------------------------------------------------
 
 
