@@ -14,7 +14,7 @@ from hub.kueue.admission import messages as m
 from hub.kueue.admission.policy import FairSharing, Policy, Topology
 from hub.kueue.admission.state import AdmissionState
 from hub.kueue.api.meta import Condition, Instant, ObjectKey, parse_time, set_condition
-from hub.kueue.api.v1beta2 import RequeueState, Workload, decode, decode_as, kind_of
+from hub.kueue.api.v1beta2 import RequeueState, Workload, decode, decode_as, encode, kind_of
 from tests.conformance.vectors import Vector
 
 START = parse_time("2026-01-01T00:00:00Z")
@@ -90,6 +90,10 @@ class World:
 
     def create(self, manifest: dict[str, Any]) -> None:
         self.change(decode_as(Workload, manifest))
+
+    @staticmethod
+    def manifest(workload: Workload) -> dict[str, Any]:
+        return encode(workload)
 
     def change(self, workload: Workload) -> None:
         self.workloads[workload.metadata.name] = workload
