@@ -20,6 +20,29 @@ _GO_SCALARS = {"boolean": "bool", "number": "float64", "string": "string"}
 _JSON_KINDS = {"object": dict, "array": list, "string": str, "boolean": bool}
 
 
+def fits(value: Any, schema: Schema) -> bool:
+    """Is everything as it should be: known fields, values of their types, no nulls? Most bodies are, and one quick walk
+    tells. What is not gets the closer look of `misfit`, `drop_unknown` and `drop_nulls`, which find the words for it.
+    """
+    if schema.keeps_unknown and not schema.type:
+        return value is not None
+    if (check := _SPECIAL.get(schema.name or schema.format)) is not None:
+        return value is not None and check(value) is None
+    wanted = schema.type
+    if wanted == "integer":
+        return _is_integer(value, schema.format)
+    if wanted == "object" and type(value) is dict:
+        properties, values = schema.properties, schema.values
+        for name, part in value.items():
+            if (inner := properties.get(name) or values) is None or not fits(part, inner):
+                return False
+        return True
+    if wanted == "array" and type(value) is list:
+        items = schema.items
+        return items is not None and all(fits(item, items) for item in value)
+    return (wanted == "string" and type(value) is str) or (wanted == "boolean" and type(value) is bool)
+
+
 def misfit(manifest: Document, schema: Schema) -> str | None:
     """Why the manifest is no object of that kind: the first reason found, or None. Null is a field that is not there."""
     return next(_misfits(manifest, schema, schema.name, ""), None)

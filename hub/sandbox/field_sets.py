@@ -18,6 +18,8 @@ from hub.sandbox.shapes import ATOMIC, Shape
 FieldSet = dict[str, Any]
 
 LEAF: FieldSet = {}
+#: Values of other types are always leaves.
+_DIVISIBLE = (dict, list)
 
 #: Fields that nobody owns: the server writes them, or they name the object.
 UNOWNED_METADATA = frozenset(
@@ -242,8 +244,11 @@ def _compare_fields(
     old: Mapping[str, Any], new: Mapping[str, Any], shape: Shape, changed: FieldSet, removed: FieldSet
 ) -> None:
     for name, after in new.items():
-        part = shape.child(name)
         before = old.get(name)
+        if before is None and name not in old and type(after) not in _DIVISIBLE:
+            changed[f"f:{name}"] = LEAF
+            continue
+        part = shape.child(name)
         if before is None and name not in old:
             if not (part.inline and isinstance(after, dict | list)):
                 changed[f"f:{name}"] = _all_of(after, part)
@@ -299,7 +304,7 @@ def _all_of(value: Any, shape: Shape) -> FieldSet:
     node: FieldSet = {".": LEAF}
     if isinstance(value, dict):
         for name, part in value.items():
-            node[f"f:{name}"] = _all_of(part, shape.child(name))
+            node[f"f:{name}"] = _all_of(part, shape.child(name)) if type(part) in _DIVISIBLE else LEAF
     else:
         for step, item in keyed_items(value, shape).items():
             node[step] = _all_of(item, shape.items or ATOMIC)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from hub.sandbox.apply import untyped
 from hub.sandbox.builtin_schemas import builtin_schema
-from hub.sandbox.decoding import misfit
+from hub.sandbox.decoding import fits, misfit
 from hub.sandbox.documents import Document
 from hub.sandbox.schemas import Schema, drop_empty, drop_unknown, fill_in, strict_error, unreadable
 from hub.sandbox.served import Served
@@ -25,6 +25,8 @@ def take_in(served: Served, body: Document, validation: str, *, outside: bool) -
         known, unknown = drop_unknown(body, served.schema, _metadata())
         known = fill_in(known, served.schema)
     elif outside and (schema := builtin_schema(resource.group, resource.version, resource.kind)) is not None:
+        if fits(body, schema):
+            return body, []
         if why := misfit(body, schema):
             raise unreadable(resource.kind, resource.version, why)
         known, unknown = drop_unknown(body, schema, schema.properties.get("metadata"))
