@@ -23,11 +23,13 @@ from hub.kueue.workloads.pod_sets import Clash, PodSetInfo, merged, restored
 POD_SET = "main"
 INDEX_LABEL = "batch.kubernetes.io/job-completion-index"
 #: Put on pod templates by the Job controller's API; they name this very Job and must not travel.
-CONTROLLER_LABELS = (
-    "controller-uid",
-    "job-name",
-    "batch.kubernetes.io/controller-uid",
-    "batch.kubernetes.io/job-name",
+CONTROLLER_LABELS = frozenset(
+    {
+        "controller-uid",
+        "job-name",
+        "batch.kubernetes.io/controller-uid",
+        "batch.kubernetes.io/job-name",
+    }
 )
 JOB_NAME_LABEL = "batch.kubernetes.io/job-name"
 _PARTIAL = (names.JOB_MIN_PARALLELISM, names.JOB_COMPLETIONS_EQUAL_PARALLELISM)
@@ -46,10 +48,7 @@ class BatchJob:
         return names.JOB_STOPPING in annotations_of(job)
 
     def pod_sets(self, job: Manifest) -> list[PodSet]:
-        template = copy.deepcopy(_template(job))
-        labels = labels_of(template)
-        for label in CONTROLLER_LABELS:
-            labels.pop(label, None)
+        template = _without_controller_labels(_template(job))
         index_label = INDEX_LABEL if _spec(job).get("completionMode") == "Indexed" else ""
         return [
             PodSet(
@@ -206,6 +205,15 @@ def _status(job: Mapping[str, Any]) -> Manifest:
 
 def _template(job: Manifest) -> Manifest:
     return part_of(job, "spec", "template")
+
+
+def _without_controller_labels(template: Manifest) -> Manifest:
+    """A copy of the template, sharing what it does not change."""
+    own = labels_of(template).keys() & CONTROLLER_LABELS
+    if not own:
+        return template
+    labels = {name: value for name, value in labels_of(template).items() if name not in own}
+    return {**template, "metadata": {**part_of(template, "metadata"), "labels": labels}}
 
 
 def _parallelism(job: Manifest) -> int:

@@ -30,7 +30,7 @@ class _Said(Struct, frozen=True):
 
 
 class EventRecorder(Controller[_Said]):
-    def __init__(self, client: Client, clock: Clock, *, workers: int = 4) -> None:
+    def __init__(self, client: Client, clock: Clock, *, workers: int = 2) -> None:
         super().__init__("events", clock, workers=workers)
         #: Events that were not kept.
         self.lost = 0

@@ -167,8 +167,10 @@ class JobLoop(Controller[Look]):
         )
         if resource is None:
             return True
-        job = await self._client.get(resource, ObjectKey(workload.metadata.namespace, owner.name))
-        return job is not None and job["metadata"].get("uid") == owner.uid
+        key = ObjectKey(workload.metadata.namespace, owner.name)
+        if _is(self._jobs[resource].objects.get(key), owner.uid):
+            return True
+        return _is(await self._client.get(resource, key), owner.uid)
 
     def _workloads_of(self, job: Manifest) -> list[Workload]:
         keys = [*self._links.owned_by(job["metadata"].get("uid", "")), *_prebuilt_key(job)]
@@ -192,6 +194,10 @@ class JobLoop(Controller[Look]):
             else:
                 await self._client.run(operation)
         return delay_s
+
+
+def _is(job: Manifest | None, uid: str) -> bool:
+    return job is not None and job["metadata"].get("uid") == uid
 
 
 def _stops(operations: Operations) -> bool:
