@@ -41,7 +41,7 @@ from hub.sandbox.reading import list_page, list_parameters, whole_number
 from hub.sandbox.rendering import Rendering
 from hub.sandbox.routing import Target
 from hub.sandbox.served import Served
-from hub.sandbox.storage import Key, Stored
+from hub.sandbox.storage import Key, Storage, Stored
 from hub.sandbox.watch import BOOKMARK_S, Watcher, flag, watch_parameters
 from hub.sandbox.writing import Draft, WriteOptions, begin_update
 
@@ -194,7 +194,7 @@ async def watch(call: Call) -> web.StreamResponse:
     watcher.start(call.api.storage.version)
     response = web.StreamResponse(headers={"Content-Type": JSON, "Cache-Control": "no-cache, private"})
     response.enable_chunked_encoding()
-    timers = _Timers(watcher, parameters.timeout_s, bookmarks=parameters.bookmarks)
+    timers = _Timers(call.api.storage, watcher, parameters.timeout_s, bookmarks=parameters.bookmarks)
     try:
         await response.prepare(call.request)
         await _pump(call, watcher, response)
@@ -211,18 +211,18 @@ async def watch(call: Call) -> web.StreamResponse:
 class _Timers:
     """End of the watch and bookmarks on the way, as two timers of the event loop."""
 
-    def __init__(self, watcher: Watcher, timeout_s: float, *, bookmarks: bool) -> None:
-        self._watcher, self._loop = watcher, asyncio.get_running_loop()
+    def __init__(self, storage: Storage, watcher: Watcher, timeout_s: float, *, bookmarks: bool) -> None:
+        self._storage, self._watcher, self._loop = storage, watcher, asyncio.get_running_loop()
         self._end = self._loop.call_later(timeout_s, self._finish, bookmarks)
         self._bookmark = self._loop.call_later(BOOKMARK_S, self._remind) if bookmarks else None
 
     def _remind(self) -> None:
-        self._watcher.due_for_bookmark()
+        self._watcher.bookmark(self._storage.version)
         self._bookmark = self._loop.call_later(BOOKMARK_S, self._remind)
 
     def _finish(self, bookmarks: bool) -> None:
         if bookmarks:
-            self._watcher.due_for_bookmark()
+            self._watcher.bookmark(self._storage.version)
         self._watcher.stop()
 
     def cancel(self) -> None:
@@ -237,7 +237,6 @@ async def _pump(call: Call, watcher: Watcher, response: web.StreamResponse) -> N
         gathered = await watcher.lines()
         if call.faults.active:
             await call.faults.gate()
-        gathered += watcher.bookmark(call.api.storage.version)
         if gathered:
             await response.write(gathered)
         if ended:

@@ -55,7 +55,6 @@ class Watcher:
         self._collection, self._parameters, self._rendering = collection, parameters, rendering
         self._lines: list[bytes] = []
         self._waiter: asyncio.Future[None] | None = None
-        self._bookmark_due = False
         self._headers_due = rendering.form == "Table"
         self.ended = False
         selection = parameters.selection
@@ -100,8 +99,9 @@ class Watcher:
             self._collection.listeners.remove(self.offer)
         self._wake()
 
-    def due_for_bookmark(self) -> None:
-        self._bookmark_due = True
+    def bookmark(self, version: int) -> None:
+        """Queue a bookmark behind the changes up to `version`, the storage's present one: none after it may be covered."""
+        self._lines.append(self._rendering.bookmark(version))
         self._wake()
 
     def offer(self, event: Event) -> None:
@@ -144,16 +144,9 @@ class Watcher:
 
     async def lines(self) -> bytes:
         """What has gathered since the last call; waits for something. b"" when the watch has ended."""
-        if not self._lines and not self.ended and not self._bookmark_due:
+        if not self._lines and not self.ended:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
             self._waiter = None
         gathered, self._lines = self._lines, []
         return b"".join(gathered)
-
-    def bookmark(self, version: int) -> bytes:
-        """A bookmark when one is due: everything up to `version` has been given out."""
-        if not self._bookmark_due:
-            return b""
-        self._bookmark_due = False
-        return self._rendering.bookmark(version)
