@@ -16,11 +16,13 @@ Found = tuple[m.AnyInstruction | None, Instant | None]
 
 def review(work: Work, reservation: Reservation, policy: Policy, now: Instant) -> Found:
     """The instruction that is due for a workload that holds quota, and when to look again."""
-    if reservation.evicted or reservation.returning:
+    if reservation.evicted:
         return None, None
     facts = work.facts
-    if not facts.active:
+    if not facts.active:  # also when it was us who asked for that: switching off comes before the eviction
         return _switched_off(work), None
+    if reservation.returning:
+        return None, None
     due = _failed_checks(work, facts, now) or _stopped(work, reservation)
     if due is not None:
         return due, None
