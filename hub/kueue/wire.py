@@ -227,7 +227,7 @@ class CapacityReport(Message, frozen=True, kw_only=True):
     queues: list[QueueCapacity] = []
     local_queues: list[LocalQueueReport] = []
     namespaces: list[str] = []
-    #: Job kinds served here, as "group/version, Kind" with an empty group for core, e.g. "batch/v1, Job".
+    #: Job kinds served here, as "apiVersion, Kind" of a manifest, e.g. "batch/v1, Job".
     kinds: list[str] = []
     creates_namespaces: bool = False
     creates_local_queues: bool = False
