@@ -6,10 +6,13 @@ from typing import Any
 import pytest
 
 from hub.kueue.admission import messages as m
+from hub.kueue.admission import usage_history
+from hub.kueue.admission.config import LocalQ
 from hub.kueue.admission.fair_sharing import share
-from hub.kueue.admission.policy import PodsReady, Policy
+from hub.kueue.admission.policy import AdmissionFairSharing, PodsReady, Policy
 from hub.kueue.admission.review import backoff
 from hub.kueue.admission.state import AdmissionState
+from hub.kueue.api.meta import ObjectKey
 from hub.kueue.api.v1beta2 import decode
 from tests.admission_builders import PREEMPT_LOWER, Cluster
 from tests.conformance.world import START
@@ -430,3 +433,61 @@ def _() -> tuple[object, object]:
     c.submit("off", "q", 1, active=False)
     c.cycle()
     return [c.reason(n) for n in ("gated", "lost", "off")], ["AdmissionGated", "Misconfigured", "Deactivated"]
+
+
+# --- admission fair sharing ----------------------------------------------------------------------------------------------------
+
+
+def _history(used: dict[str, float], weight: str = "1") -> Cluster:
+    """Two LocalQueues of one ClusterQueue with a past, in a policy with a half-life of ten minutes."""
+    c = Cluster()
+    engine = AdmissionState(
+        Policy(admission_fair_sharing=AdmissionFairSharing(half_life_s=600, sampling_interval_s=300))
+    )
+    c.engine = c.world.engine = engine
+    c.world.put({"kind": "Namespace", "metadata": {"name": "team"}})
+    c.queue("q", cpu=4, admissionScope={"admissionMode": "UsageBasedAdmissionFairSharing"})
+    for name, consumed in used.items():
+        c.put(
+            "LocalQueue",
+            name,
+            {"clusterQueue": "q", "fairSharing": {"weight": weight if name == "b" else "1"}},
+            namespace="team",
+        )
+        local = engine.config.local(ObjectKey("team", name))
+        local.used, local.settled_at = {"cpu": consumed}, START
+    return c
+
+
+@rule("with admission fair sharing the LocalQueue that used less goes first, before priority")
+def _() -> tuple[object, object]:
+    c = _history({"a": 8, "b": 2})
+    c.submit("important", "q", 4, priority=1000, local_queue="a")
+    c.submit("modest", "q", 4, local_queue="b")
+    return list(c.cycle()), ["modest"]
+
+
+@rule("a LocalQueue of weight 0 comes last even if it used nothing")
+def _() -> tuple[object, object]:
+    c = _history({"a": 8, "b": 0}, weight="0")
+    c.submit("used", "q", 4, local_queue="a")
+    c.submit("none", "q", 4, local_queue="b")
+    return list(c.cycle()), ["used"]
+
+
+@rule("reserved quota is charged to the LocalQueue at once")
+def _() -> tuple[object, object]:
+    c = _history({"a": 0})
+    c.submit("w", "q", 4, local_queue="a")
+    c.cycle()
+    local = c.engine.config.local(ObjectKey("team", "a"))
+    return round(local.used["cpu"], 4), 1.1716
+
+
+@rule("what was consumed is half forgotten after one half-life")
+def _() -> tuple[object, object]:
+    rules = AdmissionFairSharing(half_life_s=600)
+    local = LocalQ(ObjectKey("team", "a"))
+    local.used, local.settled_at = {"cpu": 8.0}, START
+    usage_history.sample(local, rules, START + 600)
+    return (local.used["cpu"], round(usage_history.fading(300, 600), 5)), (4.0, 0.29289)

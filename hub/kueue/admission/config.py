@@ -8,7 +8,7 @@ from hub.kueue.admission.quota import Cell, FlavorResource, Node, cell_of
 from hub.kueue.admission.running import Running
 from hub.kueue.api.core import LabelSelector, Taint, Toleration
 from hub.kueue.api.errors import ApiError
-from hub.kueue.api.meta import ObjectKey
+from hub.kueue.api.meta import ObjectKey, parse_time
 from hub.kueue.api.quantity import amount, nanos
 from hub.kueue.api.v1beta2 import ClusterQueue, Cohort, LocalQueue, ResourceFlavor, ResourceGroup
 
@@ -74,7 +74,7 @@ class Preemption:
 class LocalQ:
     """A LocalQueue: a namespace's door to a ClusterQueue. Kept for workloads that name one which does not exist, too."""
 
-    __slots__ = ("cluster_queue", "exists", "key", "members", "settled_at", "stop", "used", "weight")
+    __slots__ = ("cluster_queue", "exists", "key", "members", "penalties", "settled_at", "stop", "used", "weight")
 
     def __init__(self, key: ObjectKey) -> None:
         self.key = key
@@ -86,12 +86,28 @@ class LocalQ:
         #: Admission fair sharing: what it used, decayed, at this time; resource -> amount in base units.
         self.used: dict[str, float] = {}
         self.settled_at = 0.0
+        #: Workloads with quota reserved and not admitted yet -> what they are charged meanwhile.
+        self.penalties: dict[ObjectKey, dict[str, float]] = {}
 
     def set(self, queue: LocalQueue) -> None:
         self.exists = True
         self.cluster_queue = queue.spec.cluster_queue
         self.stop = queue.spec.stop_policy
         self.weight = weight_of(queue.spec.fair_sharing)
+        if not self.settled_at:
+            self._remember(queue)
+
+    def _remember(self, queue: LocalQueue) -> None:
+        """After a restart: what it had consumed, as its status says."""
+        sharing = queue.status.fair_sharing
+        history = sharing.admission_fair_sharing_status if sharing else None
+        if history is None or not history.last_update:
+            return
+        try:
+            self.used = {r: nanos(q) / 1e9 for r, q in history.consumed_resources.items()}
+            self.settled_at = parse_time(history.last_update)
+        except ValueError:
+            self.used = {}
 
 
 class Queue(Node):

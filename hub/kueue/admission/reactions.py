@@ -45,6 +45,7 @@ def _queue_changed(state: "AdmissionState", obj: ClusterQueue) -> None:
     if queue is None:
         return
     state.config.judge(queue)
+    state.share_by_history(queue)
     if is_new:
         state.take_homeless_in(queue)
         for local in state.config.locals_of(queue.name):

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Literal, NamedTuple
 
-from hub.kueue.admission import invariants, reactions, status, turn
+from hub.kueue.admission import invariants, reactions, status, turn, usage_history
 from hub.kueue.admission import messages as m
 from hub.kueue.admission.admitting import pending_report
 from hub.kueue.admission.config import LocalQ, Queue
@@ -371,6 +371,7 @@ class AdmissionState:
             usage.release()
         reservation.queue.running.remove(work)
         reservation.queue.generation += 1
+        work.local.penalties.pop(work.key, None)
         work.reservation = None
         work.queue = None
         work.spot = Spot.OUT
@@ -396,11 +397,40 @@ class AdmissionState:
         self.out.append(due)
         if isinstance(due, m.Admit):
             reservation.admitted, reservation.admitted_at = True, self.now
+            usage_history.settle_penalty(work)
         elif isinstance(due, m.Evict):
             reservation.evicted = True
             reservation.queue.running.refresh(work)
         else:
             reservation.returning = True
+
+    # --- what LocalQueues used ---------------------------------------------------------------------------------------
+
+    def share_by_history(self, queue: Queue) -> None:
+        """Let the workloads of this ClusterQueue queue by what their LocalQueues used, if it wants that."""
+        rules = self.policy.admission_fair_sharing
+        wanted = rules is not None and queue.usage_based
+        if wanted != (queue.pending.usage_of is not None):
+            queue.pending.usage_of = (lambda local: usage_history.usage(local, rules)) if rules and wanted else None
+            queue.pending.reorder()
+
+    def charge_history(self, work: Work, queue: Queue) -> None:
+        rules = self.policy.admission_fair_sharing
+        if rules is None or queue.pending.usage_of is None:
+            return
+        usage_history.penalize(work, rules)
+        if work.reservation is not None and work.reservation.admitted:
+            usage_history.settle_penalty(work)
+        queue.pending.reorder()
+
+    def _sample_history(self) -> None:
+        rules = self.policy.admission_fair_sharing
+        for queue in self.config.queues.values() if rules is not None else ():
+            if rules is None or queue.pending.usage_of is None:
+                continue
+            moved = [usage_history.sample(local, rules, self.now) for local in self.config.locals_of(queue.name)]
+            if any(moved):
+                queue.pending.reorder()
 
     # --- waking --------------------------------------------------------------------------------------------------------
 
@@ -467,6 +497,7 @@ class AdmissionState:
     def cycle_due(self, event: m.CycleDue) -> None:
         """Run one scheduling cycle; `cycle` numbers its steps."""
         self._ring()
+        self._sample_history()
         self.flush_wakes()
         scene = self.config.scene
         scene.cycle += 1

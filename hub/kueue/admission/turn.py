@@ -72,6 +72,7 @@ def _admit(state: "AdmissionState", head: Head) -> None:
         reservation.admitted, reservation.admitted_at = True, state.now
     queue.pending.remove(work)
     state.hold(work, reservation)
+    state.charge_history(work, queue)
     message = f"Quota reserved in ClusterQueue {queue.name}"
     state.out.append(m.ReserveQuota(key=work.key, admission=ready.admission, checks=ready.checks, message=message))
 
