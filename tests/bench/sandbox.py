@@ -188,6 +188,8 @@ def figures() -> Iterator[dict[str, Any]]:
             "create ConfigMap",
             lambda: _requests(server.url, REQUESTS, lambda s: _create(s, CONFIGS, config)),
         )
+        floor = "GET /readyz, what HTTP alone costs here"
+        yield _measured(server, REQUESTS, floor, lambda: _requests(server.url, REQUESTS, lambda s: _read(s, "/readyz")))
         path = "/api/v1/namespaces/default"
         yield _measured(server, REQUESTS, "get", lambda: _requests(server.url, REQUESTS, lambda s: _read(s, path)))
         yield _fan_out(server)
