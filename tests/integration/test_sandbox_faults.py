@@ -177,15 +177,16 @@ async def test_a_watch_ends_on_the_server_when_its_client_leaves(cluster):
             await cluster.version()
 
 
-async def test_a_bookmark_covers_everything_given_out_before_it(cluster):
+async def test_a_bookmark_covers_what_came_before_it_and_nothing_after(cluster):
     served = cluster.api.registry.find(CONFIG_MAPS)
     parameters = WatchParameters(selection=ListParameters(resource_version="1"), bookmarks=True, timeout_s=60)
     watcher = Watcher(cluster.api.collection(served), parameters, Rendering(served, Output(), cluster.api.clock))
     watcher.start(cluster.api.storage.version)
-    made = cluster.api.create(CONFIG_MAPS, config("a"))
-    watcher.due_for_bookmark()
-    assert orjson.loads(await watcher.lines())["type"] == "ADDED"
-    mark = orjson.loads(watcher.bookmark(cluster.api.storage.version))
-    assert (mark["type"], mark["object"]["kind"]) == ("BOOKMARK", "ConfigMap")
-    assert int(mark["object"]["metadata"]["resourceVersion"]) >= int(made["metadata"]["resourceVersion"])
+    before = cluster.api.create(CONFIG_MAPS, config("a"))
+    watcher.bookmark(cluster.api.storage.version)
+    after = cluster.api.create(CONFIG_MAPS, config("b"))
+    lines = [orjson.loads(line) for line in (await watcher.lines()).splitlines()]
+    assert [line["type"] for line in lines] == ["ADDED", "BOOKMARK", "ADDED"]
+    first, marked, last = (int(o["metadata"]["resourceVersion"]) for o in (before, lines[1]["object"], after))
+    assert first <= marked < last
     watcher.stop()
