@@ -7,8 +7,9 @@ from hub.kueue.admission.config import Queue
 from hub.kueue.admission.quota import Cell, FlavorResource
 from hub.kueue.admission.records import Charge, Tried
 from hub.kueue.admission.requests import PodSetNeed, scaled
+from hub.kueue.admission.topology_usage import Placement
 from hub.kueue.api.quantity import add, text
-from hub.kueue.api.v1beta2 import Admission, PodSetAssignment, TopologyAssignment
+from hub.kueue.api.v1beta2 import Admission, PodSetAssignment
 
 NO_MATCHING_FLAVOR = "NoMatchingFlavor"
 EXCEEDS_MAX_QUOTA = "ExceedsMaxQuota"
@@ -69,9 +70,18 @@ class PodSetChoice:
         self.error = ""
         #: flavor -> why it does not fit, "" when it could; with the index of its group.
         self.attempts: dict[str, tuple[int, str]] = {}
-        self.placement: TopologyAssignment | None = None
+        self.placement: Placement | None = None
         #: Placement waits for an admission check.
         self.delayed: Literal["Pending", "Ready"] | None = None
+
+    def demote(self, mode: Mode, why: str) -> None:
+        """There is no place for it in the topology of its flavor, or only once others are gone."""
+        for choice in self.choices.values():
+            choice.mode = mode
+            if why and choice.flavor in self.attempts:
+                self.attempts[choice.flavor] = (self.attempts[choice.flavor][0], TOPOLOGY_PLACEMENT_FAILED)
+        if why:
+            self.reasons.append(why)
 
     @property
     def mode(self) -> Mode:
@@ -150,6 +160,6 @@ def _assigned(pod_set: PodSetChoice) -> PodSetAssignment:
         flavors={resource: choice.flavor for resource, choice in choices.items()},
         resource_usage={resource: text(resource, pod_set.amounts.get(resource, 0)) for resource in choices},
         count=pod_set.count,
-        topology_assignment=pod_set.placement,
+        topology_assignment=None if pod_set.placement is None else pod_set.placement.assignment(),
         delayed_topology_request=pod_set.delayed,
     )

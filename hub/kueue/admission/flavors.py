@@ -103,7 +103,7 @@ def assign(
             break
     result.tried = Tried(indexes, queue.generation, scene.cycle, (work.shape.like, work.priority))
     if result.mode is not Mode.NOFIT:
-        scene.places.place(scene, work, queue, result)
+        scene.places.place(work, queue, result)
     if result.mode is Mode.NOFIT:
         result.no_fit_reason = _no_fit_reason(result)
     return result

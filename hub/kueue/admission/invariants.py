@@ -24,7 +24,8 @@ def validate(state: "AdmissionState") -> None:
         _usage_is_what_children_do_not_keep(cohort)
     for work in state.works.values():
         _is_in_one_place(work)
-    state.config.scene.places.validate(state.works.values())
+    trouble = state.config.scene.places.trouble(state.works.values())
+    _check(not trouble, trouble)
 
 
 def _check(holds: bool, message: str) -> None:

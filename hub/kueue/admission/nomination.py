@@ -25,7 +25,7 @@ def nominate(scene: Scene, work: Work, queue: Queue, pins: Pins | None = None) -
         return first, []
     assignment, victims = _sized(scene, work, queue, pins)
     if assignment.mode is Mode.PREEMPT:
-        scene.places.hold_place(scene, work, queue, assignment, victims)
+        scene.places.hold_place(work, queue, assignment, victims)
     return assignment, victims
 
 
@@ -58,7 +58,7 @@ def find_victims(scene: Scene, work: Work, queue: Queue, assignment: Assignment)
     """Whom an assignment that needs preemption would push out."""
     contested = frozenset(cell.key for cell in assignment.contested())
     safe = better.safe_from(scene.policy, work, scene.now)
-    placing = scene.places.requests(scene, work, queue, assignment)
+    placing = scene.places.requests(work, queue, assignment)
     return preemption.find(scene, Demand(work, queue, preemption_need(assignment), contested, placing, safe))
 
 

@@ -56,7 +56,7 @@ NO_CANDIDATES, PREEMPT, RECLAIM = 1, 2, 3
 def possibility(scene: Scene, work: Work, queue: Queue, cell: Cell, value: int) -> tuple[int, int]:
     """Could preemption make room for this one resource, by whom, and what would be borrowed afterwards?"""
     safe = better.safe_from(scene.policy, work, scene.now)
-    demand = Demand(work, queue, {cell: value}, frozenset((cell.key,)), None, safe)
+    demand = Demand(work, queue, {cell: value}, frozenset((cell.key,)), (), safe)
     victims = find(scene, demand)
     if not victims:
         return NO_CANDIDATES, borrow_level(cell, value)[0]

@@ -129,7 +129,7 @@ class Reservation:
         #: Every flavor and resource assigned, also where the amount is zero.
         self.pairs = pairs
         #: What it occupies in topologies.
-        self.topology: list[Occupancy] = []
+        self.topology: Sequence[Occupancy] = ()
         self.reserved_at: Instant = 0.0
         #: It is our decision, and the object does not show it yet.
         self.assumed = False

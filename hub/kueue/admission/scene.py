@@ -15,7 +15,7 @@ class Scene:
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
         self.flavors: dict[str, Flavor] = {}
-        self.places = Places(policy.topology)
+        self.places = Places(policy.topology, exact=policy.rules == "hub")
         self.now: Instant = 0.0
         #: Workloads that others preempt already in this cycle: nobody's candidates while a head looks again.
         self.hidden: Collection[Work] = ()

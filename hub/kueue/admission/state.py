@@ -208,6 +208,7 @@ class AdmissionState:
     def _replace_reservation(self, work: Work, queue: Queue, admission: Admission, shape: Shape) -> None:
         before = work.reservation
         new = reservation_of(queue, admission, shape)
+        new.topology = self.config.scene.places.occupied_by(admission, shape)
         if before is None:
             self.take_out(work)
         else:
@@ -353,6 +354,7 @@ class AdmissionState:
             admission = work.facts.admission
             if work.reservation is None and admission is not None and self.works.get(work.key) is work:
                 reservation = reservation_of(queue, admission, work.shape)
+                reservation.topology = self.config.scene.places.occupied_by(admission, work.shape)
                 reservation.reserved_at, reservation.evicted = work.facts.reserved_at, work.facts.evicted
                 reservation.admitted, reservation.admitted_at = work.facts.admitted, work.facts.admitted_at
                 self.hold(work, reservation)

@@ -1,9 +1,10 @@
 """Who may be preempted by whom, in which order, and when there is room enough: common to both ways of choosing victims."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
 from hub.kueue.admission.config import Queue
+from hub.kueue.admission.places import Ask
 from hub.kueue.admission.quota import Cell, FlavorResource, Node, available
 from hub.kueue.admission.records import Work
 from hub.kueue.admission.scene import Scene
@@ -41,8 +42,8 @@ class Demand(NamedTuple):
     need: Mapping[Cell, int]
     #: Pairs of which there is too little: a victim must hold some of one.
     contested: frozenset[FlavorResource]
-    #: Pod sets to be placed in topologies; None: room there does not matter.
-    placing: object = None
+    #: Pod sets to be placed in topologies; none: room there does not matter.
+    placing: Sequence[Ask] = ()
     #: Running workloads that it may not preempt whatever the policy says.
     safe: frozenset[ObjectKey] = frozenset()
 
@@ -125,7 +126,7 @@ def has_room(scene: Scene, demand: Demand, *, borrowing: bool) -> bool:
             return False
         if amount > max(0, available(cell)):
             return False
-    return demand.placing is None or scene.places.has_room(demand.placing)
+    return not demand.placing or scene.places.has_room(demand.placing)
 
 
 def fill_back(scene: Scene, demand: Demand, trial: WhatIf, victims: list[Victim], *, borrowing: bool) -> list[Victim]:

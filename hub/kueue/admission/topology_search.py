@@ -1,0 +1,271 @@
+"""Looking for domains that can take a gang: bottom-up how much fits where, then top-down as few domains as possible.
+
+    phase 1    leaves: how many pods fit;  inner domains: sums, in whole slices
+    phase 2    at the level asked for: one domain that holds all, or several, or one of a wider level
+    phase 3    from there down: the fewest children, level by level; at and below the level of slices
+               every parent's share stays below that parent
+
+Best fit takes the fullest domain that still holds everything, otherwise the emptiest first. The profile for pods that do
+not care takes the domain with the least room first, so that large free ones stay whole (KEP-2724).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from hub.kueue.admission.requests import PodSetNeed
+from hub.kueue.admission.topology import PODS, Domain, Leaf, Tree, Values, usable_leaves
+from hub.kueue.admission.topology_wishes import Wish
+
+
+class Gang(NamedTuple):
+    """Pods to be placed, and perhaps one leader that goes into one of their domains."""
+
+    need: PodSetNeed
+    count: int
+    leader: PodSetNeed | None = None
+    #: Only below this domain.
+    within: Values = ()
+
+
+class Share(NamedTuple):
+    """So many pods, in whole slices or single, in a domain."""
+
+    domain: Domain
+    count: int
+    leader: int
+
+
+class Rules(NamedTuple):
+    mixed_profile: bool = True
+    balanced: bool = False
+
+
+class Found(NamedTuple):
+    """Leaf and number of pods, by values of the levels; and where the leader goes."""
+
+    pods: list[tuple[Leaf, int]]
+    leader: list[tuple[Leaf, int]]
+
+
+def search(tree: Tree, gang: Gang, wish: Wish, rules: Rules, *, empty: bool = False) -> Found | str:
+    """Places for the gang, or why there are none. `empty`: as if no workload ran."""
+    fill(tree, gang, wish, empty=empty)
+    least_free = wish.unconstrained and rules.mixed_profile
+    hunt = _Hunt(tree, gang, wish, least_free=least_free)
+    picked = hunt.pick(wish.level)
+    if isinstance(picked, str):
+        return picked
+    shares = sorted(hunt.descend(picked), key=lambda share: share.domain.values)
+    leaves = [(share.domain, share.count, share.leader) for share in shares if isinstance(share.domain, Leaf)]
+    return Found(
+        [(leaf, count) for leaf, count, _ in leaves if count],
+        [(leaf, leader) for leaf, _, leader in leaves if leader],
+    )
+
+
+# --- phase 1 -----------------------------------------------------------------------------------------------------------
+
+
+def fill(tree: Tree, gang: Gang, wish: Wish, *, empty: bool) -> None:
+    """Note in every domain how much of the gang fits."""
+    _clear(tree, gang)
+    wanted = [*((r, v) for r, v in gang.need.raw_per_pod.items() if v > 0), (PODS, 1)]
+    led = None
+    if gang.leader is not None:
+        led = [*((r, v) for r, v in gang.leader.raw_per_pod.items() if v > 0), (PODS, 1)]
+    leaves = usable_leaves(tree, gang.need)
+    if gang.within:
+        size = len(gang.within)
+        leaves = [leaf for leaf in leaves if leaf.values[:size] == gang.within]
+    sliced = wish.slice_level == len(tree.levels) - 1
+    for leaf in leaves:
+        _fill_leaf(leaf, wanted, led, empty=empty)
+        if sliced:
+            leaf.slices, leaf.slices_led = leaf.pods // wish.slice_size, leaf.pods_led // wish.slice_size
+    for level in range(len(tree.levels) - 2, -1, -1):
+        for domain in tree.domains[level].values():
+            _fill_inner(domain, wish, led=led is not None)
+
+
+def _clear(tree: Tree, gang: Gang) -> None:
+    """Leaves that are passed over have no room."""
+    excluded: Iterable[Domain] = tree.leaves.values() if gang.within else tree.excluded(gang.need)
+    for leaf in excluded:
+        leaf.pods = leaf.pods_led = leaf.slices = leaf.slices_led = leaf.leader = 0
+
+
+def _fill_leaf(leaf: Leaf, wanted: Sequence[tuple[str, int]], led: Sequence[tuple[str, int]] | None, *, empty: bool) -> None:
+    free, used, assumed = leaf.free, leaf.room.used, leaf.room.assumed
+    if empty:
+        used = assumed
+    elif assumed:
+        used = {r: used.get(r, 0) + assumed.get(r, 0) for r in {*used, *assumed}}
+    pods = _times(free, used, wanted)
+    leaf.pods = leaf.pods_led = pods
+    leaf.leader = leaf.slices = leaf.slices_led = 0
+    if led is not None and _times(free, used, led):
+        leaf.leader = 1
+        taken = dict(used)
+        for resource, value in led:
+            taken[resource] = taken.get(resource, 0) + value
+        leaf.pods_led = _times(free, taken, wanted)
+
+
+def _times(free: Mapping[str, int], used: Mapping[str, int], wanted: Sequence[tuple[str, int]]) -> int:
+    """How many times a pod fits."""
+    most = 1 << 60
+    for resource, value in wanted:
+        count = (free.get(resource, 0) - used.get(resource, 0)) // value
+        if count < most:
+            if count <= 0:
+                return 0
+            most = count
+    return most
+
+
+def _fill_inner(domain: Domain, wish: Wish, *, led: bool) -> None:
+    children = domain.children
+    unit = wish.inner.get(domain.level + 1, 1)
+    pods = sum(c.pods // unit * unit for c in children)
+    slices = sum(c.slices for c in children)
+    domain.pods = domain.pods_led = pods
+    domain.slices = domain.slices_led = slices
+    domain.leader = 0
+    if led:
+        hosts = [c for c in children if c.leader]
+        if hosts:
+            domain.leader = 1
+            domain.pods_led = pods - min(c.pods // unit * unit - c.pods_led // unit * unit for c in hosts)
+            domain.slices_led = slices - min(c.slices - c.slices_led for c in hosts)
+        else:
+            domain.pods_led = domain.slices_led = 0
+    if domain.level == wish.slice_level:
+        domain.slices, domain.slices_led = domain.pods // wish.slice_size, domain.pods_led // wish.slice_size
+    elif domain.level > wish.slice_level:
+        domain.slices = domain.slices_led = 0
+
+
+# --- phases 2 and 3 ----------------------------------------------------------------------------------------------------
+
+
+class _Hunt:
+    def __init__(self, tree: Tree, gang: Gang, wish: Wish, *, least_free: bool) -> None:
+        self._tree = tree
+        self._wish = wish
+        self._slices = gang.count // wish.slice_size
+        self._leaders = 0 if gang.leader is None else 1
+        self._least_free = least_free
+
+    def pick(self, level: int) -> list[Share] | str:
+        """Domains of the level, or of a wider one where that is allowed, that hold the gang."""
+        domains = self._by_leader(self._tree.domains[level].values(), self._leaders)
+        need, leaders = self._slices, self._leaders
+        if not domains:
+            return f"no topology domains at level: {self._tree.levels[level]}"
+        if self._least_free:
+            one = next((d for d in domains if _holds(d, need, leaders)), None)
+        else:
+            one = best_fit(domains, need, leaders) if _holds(domains[0], need, leaders) else None
+        if one is not None:
+            return [Share(one, need, leaders)]
+        if self._wish.required:
+            return self._shortage(domains[0].slices_led if leaders else domains[0].slices)
+        if level > 0 and not self._wish.unconstrained:
+            return self.pick(level - 1)
+        shares, missing, missing_leaders = self._consume(domains, need, leaders)
+        return self._shortage(need - missing) if missing or missing_leaders else shares
+
+    def _shortage(self, fits: int) -> str:
+        what = "slice" if self._wish.slice_size > 1 else "pod"
+        name = self._tree.topology
+        if fits <= 0:
+            return f'topology "{name}" has no room for any of {self._slices} {what}(s)'
+        return f'topology "{name}" has room for {fits} of {self._slices} {what}(s)'
+
+    def descend(self, shares: list[Share]) -> list[Share]:
+        """The same, at the lowest level. Counts are pods then."""
+        wish, lowest = self._wish, len(self._tree.levels) - 1
+        level = shares[0].domain.level
+        while level < wish.slice_level:
+            pool = self._by_leader((child for share in shares for child in share.domain.children), self._leaders)
+            shares, _, _ = self._consume(pool, self._slices, self._leaders)
+            level += 1
+        shares = [Share(domain, count * wish.slice_size, leader) for domain, count, leader in shares]
+        while level < lowest:
+            level += 1
+            unit = wish.inner.get(level, 1)
+            shares = [below for share in shares for below in self._divide(share, unit)]
+        return shares
+
+    def _divide(self, share: Share, unit: int) -> list[Share]:
+        children = share.domain.children
+        for child in children:
+            child.slices, child.slices_led = child.pods // unit, child.pods_led // unit
+        below, _, _ = self._consume(self._by_leader(children, share.leader), share.count // unit, share.leader)
+        return [Share(domain, count * unit, leader) for domain, count, leader in below]
+
+    def _consume(self, domains: list[Domain], need: int, leaders: int) -> tuple[list[Share], int, int]:
+        """Fill domains in order until nothing is left, and say what is left."""
+        shares: list[Share] = []
+        if leaders:
+            first = self._leader_first(domains, need)
+            if first is None:
+                return [], need, leaders
+            taken = min(need, first.slices_led)
+            shares.append(Share(first, taken, 1))
+            need -= taken
+            domains = self._plain([d for d in domains if d is not first])
+        for i, domain in enumerate(domains):
+            if need <= 0:
+                break
+            if domain.slices <= 0:
+                continue
+            if domain.slices >= need:
+                last = domain if self._least_free else best_fit(domains[i:], need, 0)
+                shares.append(Share(last, need, 0))
+                need = 0
+                break
+            shares.append(Share(domain, domain.slices, 0))
+            need -= domain.slices
+        return shares, need, 0
+
+    def _leader_first(self, domains: Sequence[Domain], need: int) -> Domain | None:
+        """The first domain that can take the leader without making the rest too small."""
+        total = sum(d.slices for d in domains)
+        hosts = [d for d in domains if d.leader and total - d.slices + d.slices_led >= need]
+        if not hosts:
+            return None
+        if not self._least_free and _holds(hosts[0], need, 1):
+            return best_fit(hosts, need, 1)
+        return hosts[0]
+
+    def _by_leader(self, domains: Iterable[Domain], leaders: int) -> list[Domain]:
+        if not leaders:
+            return self._plain(domains)
+        if self._least_free:
+            return sorted(domains, key=lambda d: (-d.leader, d.slices_led, d.pods_led, d.values))
+        return sorted(domains, key=lambda d: (-d.leader, -d.slices_led, d.pods_led, d.values))
+
+    def _plain(self, domains: Iterable[Domain]) -> list[Domain]:
+        if self._least_free:
+            return sorted(domains, key=lambda d: (d.slices, d.pods, d.values))
+        return sorted(domains, key=lambda d: (-d.slices, d.pods, d.values))
+
+
+def _holds(domain: Domain, slices: int, leaders: int) -> bool:
+    if leaders:
+        return domain.leader >= leaders and domain.slices_led >= slices
+    return domain.slices >= slices
+
+
+def best_fit(domains: Sequence[Domain], slices: int, leaders: int) -> Domain:
+    """The fullest domain that holds everything, the first of equals; the first domain must hold it."""
+    best = domains[0]
+    for domain in domains:
+        if _holds(domain, slices, leaders):
+            if leaders:
+                if domain.slices_led < best.slices_led:
+                    best = domain
+            elif domain.slices < best.slices:
+                best = domain
+    return best
