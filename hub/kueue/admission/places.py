@@ -134,7 +134,7 @@ class Places:
         if before == requests:
             return False
         self._foreign[node] = dict(requests)
-        return any([tree.shift_foreign(node, before, requests) for tree in self._trees.values()])
+        return bool(sum(tree.shift_foreign(node, before, requests) for tree in self._trees.values()))
 
     # --- which flavors -----------------------------------------------------------------------------------------------------
 
@@ -166,7 +166,7 @@ class Places:
         names = [f for g in queue.groups for f in g.flavors]
         return bool(names) and all(self.is_topology_flavor(queue, f) for f in names)
 
-    def is_topology_flavor(self, queue: Queue, flavor: str) -> bool:  # noqa: ARG002 - a question about the queue's flavor
+    def is_topology_flavor(self, queue: Queue, flavor: str) -> bool:
         return self.policy is not None and (f := self._flavors.get(flavor)) is not None and bool(f.spec.topology_name)
 
     # --- placing ---------------------------------------------------------------------------------------------------------
@@ -212,7 +212,9 @@ class Places:
                 continue
             flavors = {c.flavor for c in pod_set.choices.values() if self.is_topology_flavor(queue, c.flavor)}
             if len(flavors) != 1:
-                pod_set.error = "more than one flavor with a topology assigned" if flavors else "no flavor with a topology assigned"
+                pod_set.error = (
+                    "more than one flavor with a topology assigned" if flavors else "no flavor with a topology assigned"
+                )
                 continue
             flavor = flavors.pop()
             if checks.never or (flavor in checks.delayed and work.reservation is None):
@@ -293,7 +295,8 @@ class Places:
             placement.occupied.count_in(total)
         leaves = {leaf.room: leaf for p in placements for v, _ in p.domains if (leaf := p.tree.leaves.get(v))}
         return all(
-            room in leaves and all(leaves[room].free.get(r, 0) - room.used.get(r, 0) >= v for r, v in asked.items() if v)
+            room in leaves
+            and all(leaves[room].free.get(r, 0) - room.used.get(r, 0) >= v for r, v in asked.items() if v)
             for room, asked in total.items()
         )
 

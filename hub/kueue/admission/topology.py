@@ -84,7 +84,11 @@ def node_facts(node: Node) -> NodeFacts:
             allocatable[resource] = 0
     taints = tuple(node.spec.taints)
     return NodeFacts(
-        node.metadata.name, dict(node.metadata.labels), taints, node.is_ready and not node.spec.unschedulable, allocatable
+        node.metadata.name,
+        dict(node.metadata.labels),
+        taints,
+        node.is_ready and not node.spec.unschedulable,
+        allocatable,
     )
 
 
@@ -221,7 +225,9 @@ class Tree:
             return {}
         found = self._excluded.get(need)
         if found is None:
-            found = self._excluded[need] = {leaf: why for leaf in self.leaves.values() if (why := self._keeps(leaf, need))}
+            found = self._excluded[need] = {
+                leaf: why for leaf in self.leaves.values() if (why := self._keeps(leaf, need))
+            }
         return found
 
     def _keeps(self, leaf: Leaf, need: PodSetNeed) -> str:

@@ -9,7 +9,6 @@ runs that share a prefix up to a dash, which is shorter where several pools of n
 from collections import Counter
 from collections.abc import Sequence
 from itertools import groupby
-from os.path import commonprefix
 
 import msgspec
 
@@ -31,10 +30,10 @@ DOMAINS_MAX = 100_000
 def encode(levels: Sequence[str], domains: Sequence[Placed]) -> TopologyAssignment:
     """The shortest form of the assignment. Order is kept."""
     whole = TopologyAssignment(levels=list(levels), slices=_chunks(domains))
-    if len(levels) > 1 or len(domains) < 2:  # noqa: PLR2004 - nothing to split
+    if len(levels) > 1 or len(domains) < 2:
         return whole
     runs = _runs(domains)
-    if len(runs) < 2:  # noqa: PLR2004 - the same again
+    if len(runs) < 2:
         return whole
     split = TopologyAssignment(levels=list(levels), slices=[part for run in runs for part in _chunks(run)])
     if len(split.slices) > SLICES_MAX:
@@ -78,14 +77,21 @@ def _slice(domains: Sequence[Placed]) -> TopologyAssignmentSlice:
 def _column(values: Sequence[str]) -> TopologySliceLevelValues:
     if len(set(values)) == 1:
         return TopologySliceLevelValues(universal=values[0])
-    before = commonprefix(values)
-    after = commonprefix([value[::-1] for value in values])[::-1]
     shortest = min(len(value) for value in values)
+    before = _common(values)
+    after = _common([value[::-1] for value in values])[::-1]
     before = before[: max(0, shortest - len(after))]
     roots = [value[len(before) : len(value) - len(after)] for value in values]
     return TopologySliceLevelValues(
         individual=TopologySliceIndividual(prefix=before or None, suffix=after or None, roots=roots)
     )
+
+
+def _common(values: Sequence[str]) -> str:
+    """What all of them start with."""
+    first, last = min(values), max(values)
+    alike = next((i for i, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), min(len(first), len(last)))
+    return first[:alike]
 
 
 def _runs(domains: Sequence[Placed]) -> list[list[Placed]]:

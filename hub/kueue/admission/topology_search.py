@@ -21,7 +21,7 @@ class Gang(NamedTuple):
     """Pods to be placed, and perhaps one leader that goes into one of their domains."""
 
     need: PodSetNeed
-    count: int
+    pods: int
     leader: PodSetNeed | None = None
     #: Only below this domain.
     within: Values = ()
@@ -31,7 +31,7 @@ class Share(NamedTuple):
     """So many pods, in whole slices or single, in a domain."""
 
     domain: Domain
-    count: int
+    amount: int
     leader: int
 
 
@@ -56,7 +56,7 @@ def search(tree: Tree, gang: Gang, wish: Wish, rules: Rules, *, empty: bool = Fa
     if isinstance(picked, str):
         return picked
     shares = sorted(hunt.descend(picked), key=lambda share: share.domain.values)
-    leaves = [(share.domain, share.count, share.leader) for share in shares if isinstance(share.domain, Leaf)]
+    leaves = [(share.domain, share.amount, share.leader) for share in shares if isinstance(share.domain, Leaf)]
     return Found(
         [(leaf, count) for leaf, count, _ in leaves if count],
         [(leaf, leader) for leaf, _, leader in leaves if leader],
@@ -94,7 +94,9 @@ def _clear(tree: Tree, gang: Gang) -> None:
         leaf.pods = leaf.pods_led = leaf.slices = leaf.slices_led = leaf.leader = 0
 
 
-def _fill_leaf(leaf: Leaf, wanted: Sequence[tuple[str, int]], led: Sequence[tuple[str, int]] | None, *, empty: bool) -> None:
+def _fill_leaf(
+    leaf: Leaf, wanted: Sequence[tuple[str, int]], led: Sequence[tuple[str, int]] | None, *, empty: bool
+) -> None:
     free, used, assumed = leaf.free, leaf.room.used, leaf.room.assumed
     if empty:
         used = assumed
@@ -152,13 +154,13 @@ class _Hunt:
     def __init__(self, tree: Tree, gang: Gang, wish: Wish, *, least_free: bool) -> None:
         self._tree = tree
         self._wish = wish
-        self._slices = gang.count // wish.slice_size
+        self._slices = gang.pods // wish.slice_size
         self._leaders = 0 if gang.leader is None else 1
         self._least_free = least_free
 
     def pick(self, level: int) -> list[Share] | str:
         """Domains of the level, or of a wider one where that is allowed, that hold the gang."""
-        domains = self._by_leader(self._tree.domains[level].values(), self._leaders)
+        domains = self._by_leader(self._tree.domains[level].values())
         need, leaders = self._slices, self._leaders
         if not domains:
             return f"no topology domains at level: {self._tree.levels[level]}"
@@ -187,7 +189,7 @@ class _Hunt:
         wish, lowest = self._wish, len(self._tree.levels) - 1
         level = shares[0].domain.level
         while level < wish.slice_level:
-            pool = self._by_leader((child for share in shares for child in share.domain.children), self._leaders)
+            pool = self._plain(child for share in shares for child in share.domain.children)
             shares, _, _ = self._consume(pool, self._slices, self._leaders)
             level += 1
         shares = [Share(domain, count * wish.slice_size, leader) for domain, count, leader in shares]
@@ -201,7 +203,9 @@ class _Hunt:
         children = share.domain.children
         for child in children:
             child.slices, child.slices_led = child.pods // unit, child.pods_led // unit
-        below, _, _ = self._consume(self._by_leader(children, share.leader), share.count // unit, share.leader)
+        # Single pods below the level of slices take the domains with the least room first, whatever the profile.
+        order = self._plain(children) if unit > 1 else sorted(children, key=lambda d: (d.pods, d.values))
+        below, _, _ = self._consume(order, share.amount // unit, share.leader)
         return [Share(domain, count * unit, leader) for domain, count, leader in below]
 
     def _consume(self, domains: list[Domain], need: int, leaders: int) -> tuple[list[Share], int, int]:
@@ -239,8 +243,8 @@ class _Hunt:
             return best_fit(hosts, need, 1)
         return hosts[0]
 
-    def _by_leader(self, domains: Iterable[Domain], leaders: int) -> list[Domain]:
-        if not leaders:
+    def _by_leader(self, domains: Iterable[Domain]) -> list[Domain]:
+        if not self._leaders:
             return self._plain(domains)
         if self._least_free:
             return sorted(domains, key=lambda d: (-d.leader, d.slices_led, d.pods_led, d.values))
