@@ -49,6 +49,8 @@ class Exchange:
         #: placement -> generation of everything that may run here, as the hub said last; None until it has said so.
         self.inventory: dict[str, int] | None = None
         self.last_poll_at: Instant | None = None
+        #: Number of the last change that the hub has stored.
+        self._heard = 0
         self._number = 0
         self._reports: dict[str, tuple[int, PlacementReport]] = {}
         self._acknowledged: dict[str, tuple[int, int]] = {}
@@ -81,8 +83,9 @@ class Exchange:
         """Store the intents of an accepted request. Returns the placements that changed."""
         self._newest = (request.term, request.sequence)
         self.last_poll_at = now
+        changed = self._hear(request)
         self._forget(request)
-        changed = {intent.placement for intent in request.intents if self._take_one(intent)}
+        changed |= {intent.placement for intent in request.intents if self._take_one(intent)}
         if request.inventory is not None:
             self.inventory = request.inventory
         elif self.inventory is not None:
@@ -98,6 +101,26 @@ class Exchange:
         for placement in unwanted:
             del self.intents[placement]
         return unwanted
+
+    def _hear(self, request: PollRequest) -> set[str]:
+        """The hub stores an answer before it moves its cursor. Returns the placements of whose end it knows now."""
+        if request.boot_id != self.boot_id:
+            return set()
+        before, self._heard = self._heard, max(self._heard, request.cursor)
+        return {
+            placement
+            for placement, (number, report) in self._reports.items()
+            if report.phase is Phase.FINISHED and before < number <= self._heard
+        }
+
+    def end_is_known(self, placement: str, generation: int) -> bool:
+        """Has the hub stored that this placement finished? Before that, nothing of it may be removed.
+
+        Only a report of this generation or a newer one counts: the hub drops what it hears of older ones.
+        """
+        number, report = self._reports.get(placement, (0, None))
+        is_end = report is not None and report.phase is Phase.FINISHED and report.generation >= generation
+        return is_end and number <= self._heard
 
     def is_unwanted(self, placement: str) -> bool:
         """May a copy of ours go? Only once the hub has said what may run here, and this is not in it."""

@@ -177,7 +177,16 @@ class MirrorLoop(Loop):
             if self._exchange.is_unwanted(placement):
                 return mirror.withdraw(placement, intent.generation, copy, self._policy)
             integration = _integration(intent)
-        return mirror.step(intent, copy, scene, integration, self._policy, self.clock(), self._endings.get(placement))
+        return mirror.step(
+            intent,
+            copy,
+            scene,
+            integration,
+            self._policy,
+            self.clock(),
+            self._endings.get(placement),
+            end_is_known=self._exchange.end_is_known(placement, intent.generation),
+        )
 
     def _copy(self, placement: str) -> mirror.Copy:
         known = self._names.get(placement)

@@ -110,10 +110,15 @@ def step(
     policy: Policy,
     now: Instant,
     ending: PlacementReport | None = None,
+    *,
+    end_is_known: bool = False,
 ) -> Step:
-    """Bring the copy of one placement nearer to its intent. Level-triggered: call it again whenever something changed."""
+    """Bring the copy of one placement nearer to its intent. Level-triggered: call it again whenever something changed.
+
+    `end_is_known`: the hub has stored that this placement finished.
+    """
     if intent.action is Action.WITHDRAW:
-        return withdraw(intent.placement, intent.generation, copy, policy)
+        return _withdraw(intent, copy, policy, now, end_is_known=end_is_known)
     if ending is not None and ending.generation == intent.generation:
         return _take_away(ending, copy, policy)
     if "spec" not in intent.job and copy.job is None:
@@ -161,6 +166,16 @@ def adopted(copy: Copy, policy: Policy) -> Intent | None:
         workload=copy.workload["metadata"]["name"] if copy.workload else "",
         job={part: job[part] for part in ("apiVersion", "kind") if part in job},
     )
+
+
+def _withdraw(intent: Intent, copy: Copy, policy: Policy, now: Instant, *, end_is_known: bool) -> Step:
+    """A job that finished before the hub's withdrawal came has finished: say so, or the hub would start it once more."""
+    job = copy.job if _is_of(copy.job, intent.placement, policy) else None
+    integration = integration_for(job["apiVersion"], job["kind"]) if job is not None else None
+    outcome = integration.finished(job) if integration is not None and job is not None else None
+    if outcome is not None and not end_is_known:
+        return _finish(intent, copy, outcome, now)
+    return withdraw(intent.placement, intent.generation, copy, policy)
 
 
 def withdraw(placement: str, generation: int, copy: Copy, policy: Policy) -> Step:

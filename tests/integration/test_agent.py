@@ -118,6 +118,22 @@ async def test_a_deleted_job_is_told_as_disappeared_and_its_pods_are_gone(cluste
         assert nothing_left(cluster)
 
 
+async def test_a_job_that_ended_before_its_withdrawal_is_told_as_finished_first(
+    cluster: SandboxCluster, tmp_path: Path
+):
+    intent = run_intent(gpu_job("train", gpus=1))
+    async with agent_on(cluster, tmp_path) as hub:
+        await hub.poll(intent)
+        await eventually(cluster, lambda: bool(cluster.observer.completions), "the job ends before the hub hears of it")
+        done = await hub.until("p1", Phase.FINISHED, withdraw(intent))
+        while done.generation < 2:  # the word about the offer comes first, and a hub that has withdrawn it drops that
+            await hub.poll()
+            done = hub.reports["p1"]
+        assert (done.phase, done.succeeded) == (Phase.FINISHED, True)
+        await hub.until("p1", Phase.GONE)
+    assert nothing_left(cluster)
+
+
 async def test_a_foreign_job_of_the_same_name_is_never_touched(cluster: SandboxCluster, tmp_path: Path):
     foreign = lasting("train", gpus=1)
     del foreign["metadata"]["labels"]

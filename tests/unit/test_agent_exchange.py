@@ -181,3 +181,13 @@ def test_memory_of_what_ended_is_given_back_once_the_hub_has_stored_it(exchange:
     answer = exchange.answer(poll(boot_id="boot-1"), NOW, starting=False)
     exchange.take(poll(boot_id="boot-1", cursor=answer.cursor), NOW)
     assert exchange.answer(poll(boot_id="boot-0"), NOW, starting=False).placements == []
+
+
+def test_an_end_is_known_only_when_the_hubs_cursor_has_passed_it(exchange: Exchange):
+    exchange.take(poll(intent("p1")), NOW)
+    exchange.tell(said("p1", phase=Phase.FINISHED), NOW)
+    answer = exchange.answer(poll(boot_id="boot-1"), NOW, starting=False)
+    assert not exchange.end_is_known("p1", 1), "the answer may be lost on its way"
+    changed = exchange.take(poll(boot_id="boot-1", cursor=answer.cursor), NOW)
+    assert (exchange.end_is_known("p1", 1), changed) == (True, {"p1"})
+    assert not exchange.end_is_known("p1", 2), "of an older generation the hub has heard nothing"

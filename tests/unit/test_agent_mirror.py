@@ -311,6 +311,16 @@ def test_withdraw(copy: Copy, want_operations: list[str], want_said: tuple[str, 
     assert (words(found.operations), said(found)) == (want_operations, want_said)
 
 
+def test_a_job_that_finished_before_it_was_withdrawn_has_finished():
+    copy = Copy(workload=workload(*ADMITTED), job=job(status=COMPLETE))
+    first = step(WITHDRAW, copy)
+    assert (words(first.operations), said(first)) == (["patch workloads/status"], (Phase.FINISHED, "Succeeded"))
+    assert first.report is not None
+    assert first.report.generation == WITHDRAW.generation
+    after = mirror.step(WITHDRAW, copy, SCENE, BATCH_JOB, POLICY, NOW, end_is_known=True)
+    assert words(after.operations) == ["delete workloads", "delete jobs", "patch jobs"]
+
+
 def test_an_ending_is_said_when_nothing_is_left_and_not_before():
     began = step(RUN, Copy(workload=workload(*ADMITTED, ("Evicted", "True", "Preempted")), job=job()))
     waits = step(RUN, Copy(workload=workload(*ADMITTED, deleting=True), pods=1), ending=began.ending)
