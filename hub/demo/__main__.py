@@ -24,7 +24,7 @@ from hub.demo import stage
 from hub.demo.jobs import JobPlan, plans
 from hub.demo.processes import ChildFailed
 from hub.demo.screen import Screen
-from hub.demo.verdict import Facts, verdict
+from hub.demo.verdict import Facts, complaints, verdict
 
 ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / ".hub" / "demo"
@@ -43,7 +43,7 @@ async def play(folder: Path, screen: Screen, *, stay: bool) -> int:
         facts = await watch(scene, mix, screen, started)
         found = verdict(facts)
         good = found.as_it_should_be(mix)
-        screen.close(found, good=good)
+        screen.close(found, [] if good else complaints(facts))
         if stay:
             screen.staying()
             await interrupted()

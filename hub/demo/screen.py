@@ -36,10 +36,12 @@ class Screen:
             self._last = line
             self.step(line)
 
-    def close(self, found: Verdict, *, good: bool) -> None:
+    def close(self, found: Verdict, complaints: list[str]) -> None:
         if self._live is not None:
             self._live.stop()
-        word = "all as it should be" if good else "NOT as it should be"
+        for complaint in complaints:
+            self.step(complaint)
+        word = "NOT as it should be" if complaints else "all as it should be"
         self.step(
             f"{word}: {found.finished} of {found.jobs} jobs finished, {found.never_fit} can never fit, "
             f"{found.double_runs} ran twice, {found.lost} lost"

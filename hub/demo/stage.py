@@ -60,8 +60,7 @@ async def raised(folder: Path, say: Say) -> AsyncIterator[Scene]:
         scene = await _first_processes(folder, say, stack)
         workers = [name for name in _kubeconfigs(folder) if name != MANAGEMENT]
         await _apply_samples(folder, workers, say)
-        for name in workers:
-            await _start_agent(scene, name, say, stack)
+        await asyncio.gather(*(_start_agent(scene, name, say, stack) for name in workers))
         await _until_active(scene, workers)
         say(f"registered {', '.join(workers)}: all of them are Active")
         for child in scene.children.values():
@@ -264,7 +263,7 @@ async def _pids_up_to_date(scene: Scene) -> None:
 def _postgres_pid(folder: Path) -> int | None:
     """First line of the embedded server's pid file; None with a database of the user's own."""
     try:
-        return int((folder / "hub" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
+        return int((folder / "hub" / "postgres" / "postgres" / "postmaster.pid").read_text().splitlines()[0])
     except (OSError, ValueError, IndexError):
         return None
 

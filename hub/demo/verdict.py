@@ -65,6 +65,27 @@ def verdict(facts: Facts) -> Verdict:
     )
 
 
+def complaints(facts: Facts) -> list[str]:
+    """What is not as it should be, job by job, in words."""
+    twice = [
+        f"{double.name} ran twice: on {' and '.join(double.clusters)}, {double.overlap_s:.1f} s at the same time, "
+        f"{double.completions} times to its end"
+        for double in double_runs(facts.runs, facts.completions, now=facts.now)
+    ]
+    where = {_key(done) for done in facts.completions if done.succeeded}
+    lost = [
+        f"{plan.key} is lost: {'no cluster saw it end' if plan.key not in where else 'its end is not on the management cluster'}"
+        for plan in facts.plans
+        if not plan.never_fits and not (plan.key in where and plan.key in facts.complete)
+    ]
+    untold = [
+        f"{plan.key} was never told that it cannot fit"
+        for plan in facts.plans
+        if plan.never_fits and plan.key not in facts.never_fit
+    ]
+    return [*twice, *lost, *untold]
+
+
 def _key(seen: Run | Completion) -> str:
     return f"{seen.source.namespace}/{seen.source.name}"
 

@@ -4,7 +4,7 @@ import pytest
 from msgspec import structs
 
 from hub.demo.jobs import JobPlan, manifest, plans
-from hub.demo.verdict import Facts, verdict
+from hub.demo.verdict import Facts, complaints, verdict
 from hub.sandbox.observer import Completion, Run, Source
 
 PLANS = [
@@ -75,6 +75,7 @@ def test_what_is_wrong_shows_and_fails(changes: dict, want: dict):
     found = verdict(structs.replace(GOOD, **changes))
     assert {name: getattr(found, name) for name in want} == want
     assert not found.as_it_should_be(PLANS)
+    assert complaints(structs.replace(GOOD, **changes))
 
 
 def test_a_move_after_the_first_copy_stopped_is_no_double_run():
