@@ -49,15 +49,13 @@ def _context(name: str | None, environment: Mapping[str, str]) -> dict[str, Any]
 
     try:
         document = yaml.safe_load(path.read_text()) or {}
-        contexts = document.get("contexts") or {}
-        wanted = name or document.get("current") or ""
-        if not wanted:
-            return {}
-        return dict(contexts[wanted])
-    except KeyError:
-        raise ConfigError(f"{path} has no context {wanted!r}; it has {', '.join(contexts) or 'none'}") from None
+        contexts = dict(document.get("contexts") or {})
+        wanted = str(name or document.get("current") or "")
     except (yaml.YAMLError, AttributeError, TypeError, ValueError) as error:
         raise ConfigError(f"{path} cannot be read: {error}") from None
+    if wanted and not isinstance(contexts.get(wanted), dict):
+        raise ConfigError(f"{path} has no context {wanted!r}; it has {', '.join(contexts) or 'none'}")
+    return contexts[wanted] if wanted else {}
 
 
 def _read(path: str | None, what: str) -> str:
