@@ -18,7 +18,7 @@ from typing import NamedTuple
 from hub.kueue.admission.config import Queue
 from hub.kueue.admission.forest import queues_below
 from hub.kueue.admission.policy import FINAL_SHARE, INITIAL_SHARE
-from hub.kueue.admission.quota import Cell, Node, borrows
+from hub.kueue.admission.quota import FlavorResource, Node, borrows
 from hub.kueue.admission.records import Work
 from hub.kueue.admission.scene import Scene
 from hub.kueue.admission.victims import (
@@ -47,7 +47,7 @@ class Share(NamedTuple):
     #: Uses more than its quota of something, even where nothing could be lent.
     borrowing: bool
     #: Of these, to be told whether it borrows what somebody asks for.
-    borrowed: tuple[Cell, ...]
+    borrowed: tuple[FlavorResource, ...]
 
     @property
     def infinite(self) -> bool:
@@ -68,13 +68,13 @@ def share(node: Node) -> Share:
     if parent is None:
         return _ZERO
     borrowed: dict[str, int] = {}
-    cells: list[Cell] = []
+    pairs: list[FlavorResource] = []
     for cell in node.cells.values():
         beyond = cell.usage - cell.subtree
         if beyond > 0 and cell.quoted:
             resource = cell.key[1]
             borrowed[resource] = borrowed.get(resource, 0) + beyond
-            cells.append(cell)
+            pairs.append(cell.key)
     if not borrowed:
         return _ZERO
     ratio = 0.0
@@ -88,7 +88,7 @@ def share(node: Node) -> Share:
         rank = (1, ratio)
     else:
         rank = (0, ratio / node.weight)
-    return Share(rank, True, tuple(cells))
+    return Share(rank, True, tuple(pairs))
 
 
 # --- choosing victims ---------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from hub.kueue.admission.config import Queue
-from hub.kueue.admission.fair_sharing import Share, share
+from hub.kueue.admission.fair_sharing import Rank, share
 from hub.kueue.admission.policy import Policy
 from hub.kueue.admission.quota import Node
 from hub.kueue.admission.what_if import WhatIf
@@ -28,24 +28,38 @@ def in_order(policy: Policy, heads: Iterable["Head"]) -> Iterator["Head"]:
         yield from _Tree(policy, by_root[key]).turns()
 
 
+#: What is compared, the smaller one goes first: claim, preemptor, borrows what it asks for, share, priority, time.
+Key = tuple[bool, bool, bool, Rank, int, float]
+
+
 class _Contender:
-    """A head with the shares of its branch, by the level at which they are compared."""
+    """A head with what it is compared by at each level: the share of its branch if it got in."""
 
-    __slots__ = ("head", "requested", "shares")
+    __slots__ = ("_policy", "head", "keys")
 
-    def __init__(self, head: "Head") -> None:
+    def __init__(self, policy: Policy, head: "Head") -> None:
+        self._policy = policy
         self.head = head
-        self.requested: frozenset[tuple[str, str]] = frozenset()
-        self.shares: dict[Node, Share] = {}
+        #: Cohort -> key among the children of that cohort.
+        self.keys: dict[Node, Key] = {}
 
     def weigh(self) -> None:
-        usage = self.head.usage
-        self.requested = frozenset(cell.key for cell, amount in usage.items() if amount > 0)
+        policy, fair, head = self._policy, self._policy.fair_sharing, self.head
+        usage = head.usage
+        requested = {cell.key for cell, amount in usage.items() if amount > 0}
+        if fair is None or not fair.prioritize_non_borrowing:
+            requested.clear()
+        second = policy.prioritize_preemptors and not head.is_preemptor
+        priority = -head.work.priority if policy.priority_sorting else 0
         with WhatIf() as trial:
             trial.charge(usage)
-            node: Node = self.head.queue
+            node: Node = head.queue
             while node.parent is not None:
-                self.shares[node.parent] = share(node)
+                own = share(node)
+                borrows = not requested.isdisjoint(own.borrowed) if own.borrowed else False
+                self.keys[node.parent] = (
+                    not head.has_claim, second, borrows, own.rank, priority, head.work.timestamp,
+                )  # fmt: skip
                 node = node.parent
 
 
@@ -53,8 +67,7 @@ class _Tree:
     """The heads of one tree that have not had their turn."""
 
     def __init__(self, policy: Policy, heads: Iterable["Head"]) -> None:
-        self._policy = policy
-        self._contenders = {h.queue: _Contender(h) for h in heads}
+        self._contenders = {h.queue: _Contender(policy, h) for h in heads}
         self._stale: set[Queue] = set(self._contenders)
         self._winners: dict[Node, _Contender | None] = {}
 
@@ -97,42 +110,12 @@ class _Tree:
     def _winner(self, cohort: Node) -> _Contender | None:
         if cohort in self._winners:
             return self._winners[cohort]
-        best: _Contender | None = None
-        for child in cohort.cohorts:
-            best = self._better(best, self._winner(child), cohort)
-        for queue in cohort.queues:
-            if isinstance(queue, Queue):
-                best = self._better(best, self._contenders.get(queue), cohort)
+        contenders = [c for child in cohort.cohorts if (c := self._winner(child)) is not None]
+        known = self._contenders
+        contenders += [known[q] for q in cohort.queues if isinstance(q, Queue) and q in known]
+        best = min(contenders, key=lambda c: c.keys[cohort], default=None)
         self._winners[cohort] = best
         return best
-
-    def _better(self, best: _Contender | None, other: _Contender | None, cohort: Node) -> _Contender | None:
-        if best is None or other is None:
-            return best if other is None else other
-        return other if self._goes_before(other, best, cohort) else best
-
-    def _goes_before(self, a: _Contender, b: _Contender, cohort: Node) -> bool:
-        policy, fair = self._policy, self._policy.fair_sharing
-        if a.head.has_claim != b.head.has_claim:
-            return a.head.has_claim
-        if policy.prioritize_preemptors and a.head.is_preemptor != b.head.is_preemptor:
-            return a.head.is_preemptor
-        mine, theirs = a.shares[cohort], b.shares[cohort]
-        if fair is not None and fair.prioritize_non_borrowing:
-            borrows, other_borrows = _borrows(mine, a.requested), _borrows(theirs, b.requested)
-            if borrows != other_borrows:
-                return not borrows
-        if mine.rank != theirs.rank:
-            return mine.rank < theirs.rank
-        one, two = a.head.work, b.head.work
-        if policy.priority_sorting and one.priority != two.priority:
-            return one.priority > two.priority
-        return one.timestamp < two.timestamp
-
-
-def _borrows(own: Share, requested: frozenset[tuple[str, str]]) -> bool:
-    """Does the branch borrow any of what its head asks for?"""
-    return any(cell.key in requested for cell in own.borrowed)
 
 
 def _path_usage(queue: Queue) -> dict[Node, list[int]]:
