@@ -49,8 +49,8 @@ demo: $(VENV)/runtime.stamp ## three GPU clusters, a hub and 40 jobs on this mac
 
 # --- tests, stage by stage -------------------------------------------------------------------------------------------
 
-.PHONY: test tidy lint types imports unit contract conformance-sample simulation integration e2e
-test: tidy lint types imports unit contract conformance-sample simulation integration e2e ## everything that needs no outside service
+.PHONY: test tidy lint types imports unit contract conformance-sample integration e2e
+test: tidy lint types imports unit contract conformance-sample integration e2e ## everything that needs no outside service
 	@echo "all stages passed"
 
 tidy: $(VENV)/dev.stamp
@@ -68,8 +68,6 @@ contract: $(VENV)/dev.stamp $(TOOLS)/kubectl
 	$(PYTEST) -n 2 tests/contract
 conformance-sample: $(VENV)/dev.stamp
 	$(PYTEST) tests/conformance
-simulation: $(VENV)/dev.stamp
-	$(PYTEST) -n 2 tests/simulation
 integration: $(VENV)/dev.stamp $(TOOLS)/kubectl
 	$(PYTEST) -n 2 tests/integration
 e2e: $(VENV)/dev.stamp $(TOOLS)/kubectl
