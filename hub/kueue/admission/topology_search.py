@@ -203,8 +203,8 @@ class _Hunt:
         children = share.domain.children
         for child in children:
             child.slices, child.slices_led = child.pods // unit, child.pods_led // unit
-        # Single pods below the level of slices take the domains with the least room first, whatever the profile.
-        order = self._plain(children) if unit > 1 else sorted(children, key=lambda d: (d.pods, d.values))
+        # Below the level of slices domains with the least room come first, whatever the profile.
+        order = sorted(children, key=lambda d: (d.pods, d.values))
         below, _, _ = self._consume(order, share.amount // unit, share.leader)
         return [Share(domain, count * unit, leader) for domain, count, leader in below]
 
