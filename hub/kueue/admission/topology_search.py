@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from hub.kueue.admission.requests import PodSetNeed
 from hub.kueue.admission.topology import PODS, Domain, Leaf, Tree, Values, usable_leaves
+from hub.kueue.admission.topology_balance import best_balance, fewest
 from hub.kueue.admission.topology_wishes import Wish
 
 
@@ -52,10 +53,13 @@ def search(tree: Tree, gang: Gang, wish: Wish, rules: Rules, *, empty: bool = Fa
     fill(tree, gang, wish, empty=empty)
     least_free = wish.unconstrained and rules.mixed_profile
     hunt = _Hunt(tree, gang, wish, least_free=least_free)
-    picked = hunt.pick(wish.level)
+    even = hunt.balanced() if rules.balanced and not wish.required and not wish.unconstrained else []
+    if rules.balanced and not even:
+        fill(tree, gang, wish, empty=empty)
+    picked = even or hunt.pick(wish.level)
     if isinstance(picked, str):
         return picked
-    shares = sorted(hunt.descend(picked), key=lambda share: share.domain.values)
+    shares = sorted(hunt.descend(picked, even=bool(even)), key=lambda share: share.domain.values)
     leaves = [(share.domain, share.amount, share.leader) for share in shares if isinstance(share.domain, Leaf)]
     return Found(
         [(leaf, count) for leaf, count, _ in leaves if count],
@@ -184,11 +188,57 @@ class _Hunt:
             return f'topology "{name}" has no room for any of {self._slices} {what}(s)'
         return f'topology "{name}" has room for {fits} of {self._slices} {what}(s)'
 
-    def descend(self, shares: list[Share]) -> list[Share]:
+    def balanced(self) -> list[Share]:
+        """Places with about as much in each domain; empty where that cannot be.
+
+        The domains are those below the level that is preferred, unless slices end there.
+        """
+        level, need, leaders = self._wish.level, self._slices, self._leaders
+        domains = self._tree.domains
+        groups = [list(domains[0].values())]
+        if level > 0:
+            groups = [parent.children for _, parent in sorted(domains[level - 1].items())]
+        if level == self._wish.slice_level:
+            balance = best_balance(groups, need, leaders)
+            kept = balance.domains if balance else []
+        else:
+            balance = best_balance([[c for d in group for c in d.children] for group in groups], need, leaders)
+            kept = self._above(balance.domains) if balance else []
+        if balance is None:
+            return []
+        return self._evenly(fewest(self._by_leader(kept), need, leaders), need, balance.least)
+
+    def _above(self, kept: list[Domain]) -> list[Domain]:
+        """Those below the fewest parents that hold everything."""
+        parents: dict[Domain, list[Domain]] = {}
+        for domain in kept:
+            if domain.parent is not None:
+                parents.setdefault(domain.parent, []).append(domain)
+        for parent, children in parents.items():
+            parent.slices = sum(c.slices for c in children)
+            hosts = [c.slices - c.slices_led for c in children if c.leader]
+            parent.leader = 1 if hosts else 0
+            parent.slices_led = parent.slices - min(hosts, default=0)
+        chosen = fewest(self._by_leader(parents), self._slices, self._leaders)
+        return [child for parent in chosen for child in parents[parent]]
+
+    def _evenly(self, chosen: list[Domain], need: int, least: int) -> list[Share]:
+        shares: list[Share] = []
+        leaders = self._leaders
+        extra = need - least * len(chosen)
+        for domain in chosen:
+            led = leaders if domain.leader else 0
+            more = min(extra, (domain.slices_led if led else domain.slices) - least)
+            shares.append(Share(domain, least + more, led))
+            extra -= more
+            leaders -= led
+        return shares
+
+    def descend(self, shares: list[Share], *, even: bool) -> list[Share]:
         """The same, at the lowest level. Counts are pods then."""
         wish, lowest = self._wish, len(self._tree.levels) - 1
         level = shares[0].domain.level
-        while level < wish.slice_level:
+        while level < wish.slice_level and not even:
             pool = self._plain(child for share in shares for child in share.domain.children)
             shares, _, _ = self._consume(pool, self._slices, self._leaders)
             level += 1
