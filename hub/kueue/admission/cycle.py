@@ -84,6 +84,7 @@ class Cycle:
         self._check = check
         self._admit = admit
         self._preempted: dict[Work, None] = {}
+        self._admitted: dict[Work, None] = {}
         #: What preemptors will take, and what heads without candidates wait for.
         self._held = WhatIf()
         self._hoped_for = WhatIf()
@@ -156,6 +157,7 @@ class Cycle:
             self._preempt(head)
         else:
             head.outcome = Outcome.ADMITTED
+            self._admitted[head.work] = None
             self._admit(head)
 
     def _refuse(self, head: Head, outcome: Outcome, requeue: Requeue, reason: str) -> None:
@@ -237,7 +239,7 @@ class Cycle:
         """With the same flavors, and without the workloads that others preempt already."""
         pins = _pins(head)
         head.work.tried = None
-        self._scene.hidden = gone
+        self._scene.hidden = {**gone, **self._admitted}  # who just got in is nobody's victim in the same cycle
         head.assignment, head.victims = nominate(self._scene, head.work, head.queue, pins)
         self._scene.hidden = ()
         head.work.tried = _tried(self._scene, head)

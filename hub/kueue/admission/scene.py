@@ -17,7 +17,7 @@ class Scene:
         self.flavors: dict[str, Flavor] = {}
         self.places = Places(policy.topology, exact=policy.rules == "hub")
         self.now: Instant = 0.0
-        #: Workloads that others preempt already in this cycle: nobody's candidates while a head looks again.
+        #: Workloads that others preempt already in this cycle, or that it let in: nobody's candidates while a head looks again.
         self.hidden: Collection[Work] = ()
         #: Number of the scheduling cycle.
         self.cycle = 0
