@@ -245,16 +245,18 @@ class _Hunt:
         shares = [Share(domain, count * wish.slice_size, leader) for domain, count, leader in shares]
         while level < lowest:
             level += 1
-            unit = wish.inner.get(level, 1)
+            unit = wish.slice_size if level <= wish.slice_level else wish.inner.get(level, 1)
             shares = [below for share in shares for below in self._divide(share, unit)]
         return shares
 
     def _divide(self, share: Share, unit: int) -> list[Share]:
         children = share.domain.children
-        for child in children:
-            child.slices, child.slices_led = child.pods // unit, child.pods_led // unit
-        # Below the level of slices domains with the least room come first, whatever the profile.
-        order = sorted(children, key=lambda d: (d.pods, d.values))
+        if share.domain.level < self._wish.slice_level:
+            order = self._plain(children)
+        else:  # below the level of slices domains with the least room come first, whatever the profile
+            order = sorted(children, key=lambda d: (d.pods, d.values))
+            for child in children:
+                child.slices, child.slices_led = child.pods // unit, child.pods_led // unit
         below, _, _ = self._consume(order, share.amount // unit, share.leader)
         return [Share(domain, count * unit, leader) for domain, count, leader in below]
 
