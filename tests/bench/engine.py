@@ -320,8 +320,8 @@ def main() -> None:
         ],
         "b": [
             lambda: flat("(b) 1,000 queues, 10 cohorts, 50,000, all fits", 1000, 10, 50_000 // scale, 10_000, 0),
-            lambda: flat("(b) the same, contended", 1000, 10, 50_000 // scale, 4, 12),
-            lambda: flat("(b) the same, contended, fair sharing", 1000, 10, 50_000 // scale, 4, 12, fair=True),
+            lambda: flat("(b) the same, contended", 1000, 10, 50_000 // scale, 10, 12),
+            lambda: flat("(b) the same, contended, fair sharing", 1000, 10, 50_000 // scale, 10, 12, fair=True),
         ],
         "c": [
             lambda: waiting(50_000 // scale, 1000, 10),

@@ -188,12 +188,16 @@ class World:
     def _requeue(self, workload: Workload, order: m.Requeue) -> list[Workload]:
         return [self._conditioned(workload, ("Requeued", "True", order.reason))]
 
+    def _finish(self, workload: Workload, order: m.Finish) -> list[Workload]:
+        return [self._conditioned(workload, ("Finished", "True", order.reason))]
+
 
 _WRITERS: dict[type[Any], Callable[[World, Workload, Any], list[Workload]]] = {
     m.ReserveQuota: World._reserve,
     m.Evict: World._evict,
     m.ReportPending: World._report,
     m.Requeue: World._requeue,
+    m.Finish: World._finish,
 }
 
 

@@ -491,3 +491,35 @@ def _() -> tuple[object, object]:
     local.used, local.settled_at = {"cpu": 8.0}, START
     usage_history.sample(local, rules, START + 600)
     return (local.used["cpu"], round(usage_history.fading(300, 600), 5)), (4.0, 0.29289)
+
+
+# --- elastic jobs ----------------------------------------------------------------------------------------------------------------
+
+
+def _grown(to: int) -> tuple[Cluster, dict[str, str]]:
+    """A job of two pods in a queue of five cores asks for more, by a slice that replaces the first."""
+    c = Cluster()
+    c.queue("q", flavors={"f1": {"cpu": 5}, "f2": {"cpu": 9}})
+    c.submit("small", "q", 1, count=2)
+    c.cycle()
+    c.submit("large", "q", 1, count=to, annotations={"kueue.x-k8s.io/workload-slice-replacement-for": "team/small"})
+    return c, c.cycle()
+
+
+@rule("a slice that replaces another pays for the difference alone, on the same flavor")
+def _() -> tuple[object, object]:
+    c, outcome = _grown(5)
+    return (outcome, c.flavors("large"), c.cell("q", "f1").usage), ({"large": "admitted"}, {"cpu": "f1"}, 5000)
+
+
+@rule("the slice that was replaced is finished, not evicted")
+def _() -> tuple[object, object]:
+    c, _ = _grown(5)
+    finished = [x for x in c.world.workloads["small"].status.conditions if x.type == "Finished"]
+    return [x.reason for x in finished], ["WorkloadSliceReplaced"]
+
+
+@rule("a slice does not move to another flavor to find more room, and the old one runs on")
+def _() -> tuple[object, object]:
+    c, outcome = _grown(6)
+    return (outcome["large"], c.admitted(), c.cell("q", "f1").usage), ("nofit", {"small"}, 2000)

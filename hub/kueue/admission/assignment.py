@@ -5,7 +5,7 @@ from typing import Literal, NamedTuple
 
 from hub.kueue.admission.config import Queue
 from hub.kueue.admission.quota import Cell, FlavorResource
-from hub.kueue.admission.records import Charge, Tried
+from hub.kueue.admission.records import Charge, Tried, Work
 from hub.kueue.admission.requests import PodSetNeed, scaled
 from hub.kueue.admission.topology_usage import Placement
 from hub.kueue.api.quantity import add, text
@@ -95,7 +95,7 @@ class PodSetChoice:
 class Assignment:
     """Flavors for a whole workload. Pod sets after the first that cannot be served are missing."""
 
-    __slots__ = ("charges", "forced", "level", "no_fit_reason", "pod_sets", "ready", "tried")
+    __slots__ = ("charges", "forced", "level", "no_fit_reason", "pod_sets", "ready", "replaces", "tried")
 
     def __init__(self) -> None:
         self.pod_sets: list[PodSetChoice] = []
@@ -108,6 +108,8 @@ class Assignment:
         self.forced: Mode | None = None
         #: What admitting it takes, worked out before; None: work it out.
         self.ready: Ready | None = None
+        #: The slice whose quota it takes over.
+        self.replaces: Work | None = None
 
     @property
     def mode(self) -> Mode:

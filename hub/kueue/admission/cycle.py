@@ -69,7 +69,13 @@ class Head:
     @property
     def usage(self) -> dict[Cell, int]:
         """Quota it would take on top of what it holds."""
-        return {} if self.second_pass else self.assignment.charges
+        if self.second_pass:
+            return {}
+        old = self.assignment.replaces
+        if old is None or old.reservation is None:
+            return self.assignment.charges
+        held = dict(old.reservation.charges)
+        return {cell: max(0, amount - held.get(cell, 0)) for cell, amount in self.assignment.charges.items()}
 
 
 _NOTHING = Assignment()

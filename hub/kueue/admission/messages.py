@@ -173,13 +173,20 @@ class Requeue(Instruction, frozen=True, kw_only=True):
     message: str
 
 
+class Finish(Instruction, frozen=True, kw_only=True):
+    """Write Finished=True: another slice of the same job took over its quota."""
+
+    reason: str
+    message: str
+
+
 class WakeAt(Struct, frozen=True, kw_only=True):
     """Nothing can happen before `at` unless another event comes: send CycleDue then."""
 
     at: Instant
 
 
-AnyInstruction = ReserveQuota | Admit | Evict | ReportPending | Deactivate | Requeue | WakeAt
+AnyInstruction = ReserveQuota | Admit | Evict | ReportPending | Deactivate | Requeue | Finish | WakeAt
 
 # --- what can be asked, without changing anything ----------------------------------------------------------------------
 

@@ -9,6 +9,8 @@ from hub.kueue.admission.flavors import Pins, assign, assign_first, preemption_n
 from hub.kueue.admission.records import Tried, Work
 from hub.kueue.admission.scene import Scene
 from hub.kueue.admission.victims import Demand, Victim
+from hub.kueue.admission.what_if import WhatIf
+from hub.kueue.api.meta import ObjectKey
 
 Found = tuple[Assignment, list[Victim]]
 
@@ -23,9 +25,34 @@ def nominate(scene: Scene, work: Work, queue: Queue, pins: Pins | None = None) -
         work.tried = None
     if pins is None and (first := assign_first(scene, work, queue)) is not None:
         return first, []
-    assignment, victims = _sized(scene, work, queue, pins)
+    replaced = _replaced(scene, work, queue)
+    if replaced is not None:
+        assignment, victims = _instead_of(scene, work, queue, replaced)
+    else:
+        assignment, victims = _sized(scene, work, queue, pins)
     if assignment.mode is Mode.PREEMPT:
         scene.places.hold_place(work, queue, assignment, victims)
+    return assignment, victims
+
+
+def _replaced(scene: Scene, work: Work, queue: Queue) -> Work | None:
+    """The running slice of the same job that this one replaces (KEP-77)."""
+    if not work.facts.replaces or not scene.policy.elastic_slices:
+        return None
+    old = scene.works.get(ObjectKey(work.key.namespace, work.facts.replaces.rpartition("/")[2]))
+    return old if old is not None and old.reservation is not None and old.reservation.queue is queue else None
+
+
+def _instead_of(scene: Scene, work: Work, queue: Queue, old: Work) -> Found:
+    """As if the old slice were gone, at full size and on its flavors: only the difference has to be found."""
+    kept = {p.name: p.flavors for p in old.reservation.admission.pod_set_assignments} if old.reservation else {}
+    hidden, scene.hidden = scene.hidden, [*scene.hidden, old]
+    with WhatIf() as trial:
+        trial.remove(old)
+        assignment = assign(scene, work, queue, None, [kept.get(need.name, {}) for need in work.shape.pod_sets])
+        victims = find_victims(scene, work, queue, assignment) if assignment.mode is Mode.PREEMPT else []
+    scene.hidden = hidden
+    assignment.replaces = old
     return assignment, victims
 
 

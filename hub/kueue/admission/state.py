@@ -55,6 +55,7 @@ class AdmissionState:
         self.policy = policy or Policy()
         self.config = Configuration(self.policy)
         self.works: dict[ObjectKey, Work] = {}
+        self.config.scene.works = self.works
         self.shapes = Shapes(self.policy)
         #: The heads of the last cycle with what became of them, in the order in which they were worked through.
         self.last_cycle: list[Head] = []
@@ -63,6 +64,8 @@ class AdmissionState:
         #: Queues that may have a head; trees whose parked workloads return before the next cycle.
         self.candidates: dict[str, Queue] = {}
         self._woken: dict[int, Node] = {}
+        #: uids of slices whose quota another slice took over, until their objects say Finished.
+        self._replaced: set[str] = set()
         #: ClusterQueue that does not exist -> workloads that hold quota there.
         self._homeless: dict[str, dict[ObjectKey, Work]] = {}
         self._timers: list[tuple[Instant, int, ObjectKey]] = []
@@ -114,6 +117,10 @@ class AdmissionState:
             self.forget(work)
             work = None
         facts = facts_of(obj)
+        if obj.metadata.uid in self._replaced:
+            if facts.finished:
+                self._replaced.discard(obj.metadata.uid)
+            return
         if facts.finished:
             if work is not None:
                 self.forget(work)
@@ -213,6 +220,8 @@ class AdmissionState:
             self.take_out(work)
         else:
             self._uncharge(work, before)
+            if sum(v for _, v in new.charges) < sum(v for _, v in before.charges):
+                self._wake_after(work, queue)  # an elastic job shrank
         self.hold(work, new)
 
     def _waits_by_object(self, work: Work, reading: _Reading) -> None:
@@ -377,6 +386,16 @@ class AdmissionState:
         work.reservation = None
         work.queue = None
         work.spot = Spot.OUT
+
+    def hand_over(self, old: Work, new: Work) -> None:
+        """`new` has taken the quota of the slice that it replaces: the old one is done, and nobody gains room by it."""
+        if old.reservation is not None:
+            self._uncharge(old, old.reservation)
+        old.local.members.pop(old.key, None)
+        del self.works[old.key]
+        self._replaced.add(old.uid)
+        message = f"Replaced to accommodate a workload (UID: {new.uid}) due to workload slice aggregation"
+        self.out.append(m.Finish(key=old.key, reason=n.FinishedReason.WORKLOAD_SLICE_REPLACED, message=message))
 
     def release(self, work: Work) -> None:
         """Its quota is free again, and its tree is woken."""

@@ -72,6 +72,8 @@ def _admit(state: "AdmissionState", head: Head) -> None:
         reservation.admitted, reservation.admitted_at = True, state.now
     queue.pending.remove(work)
     state.hold(work, reservation)
+    if head.assignment.replaces is not None:
+        state.hand_over(head.assignment.replaces, work)
     state.charge_history(work, queue)
     message = f"Quota reserved in ClusterQueue {queue.name}"
     state.out.append(m.ReserveQuota(key=work.key, admission=ready.admission, checks=ready.checks, message=message))

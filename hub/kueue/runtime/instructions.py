@@ -53,6 +53,8 @@ def _status_after(workload: Workload, instruction: m.Instruction, now: Instant) 
             return lifecycle.target_deactivation(workload, instruction.reason, instruction.message, now)
         case m.Requeue():
             return lifecycle.requeue(workload, instruction.reason, instruction.message, now)
+        case m.Finish():
+            return lifecycle.finish(workload, instruction.reason, instruction.message, now)
         case _:
             raise TypeError(f"no status for {type(instruction).__name__}")
 
@@ -93,6 +95,8 @@ def events_for(workload: Workload, instruction: m.Instruction, now: Instant) -> 
         case m.Deactivate():
             rejected = instruction.reason == names.DeactivationCause.ADMISSION_CHECK
             return [event("Warning", "AdmissionCheckRejected" if rejected else instruction.reason, instruction.message)]
+        case m.Finish():
+            return [event("Normal", instruction.reason, instruction.message)]
         case _:
             return []
 
