@@ -523,3 +523,23 @@ def _() -> tuple[object, object]:
 def _() -> tuple[object, object]:
     c, outcome = _grown(6)
     return (outcome["large"], c.admitted(), c.cell("q", "f1").usage), ("nofit", {"small"}, 2000)
+
+
+# --- one start at a time -------------------------------------------------------------------------------------------------------
+
+
+@rule("with blockAdmission the next is admitted when the pods of all that are admitted are ready")
+def _() -> tuple[object, object]:
+    c = Cluster()
+    c.engine = c.world.engine = AdmissionState(Policy(pods_ready=PodsReady(block_admission=True)))
+    c.world.put({"kind": "Namespace", "metadata": {"name": "team"}})
+    c.queue("q", cpu=5)
+    c.submit("first", "q", 1, at=1)
+    c.submit("second", "q", 1, at=2)
+    c.cycle(3)
+    waits = (c.admitted(), c.reason("second"))
+    manifest = c.world.manifest(c.world.workloads["first"])
+    manifest["status"]["conditions"].append({"type": "PodsReady", "status": "True", "reason": "Started"})
+    c.world.create(manifest)
+    c.cycle()
+    return (waits, c.admitted()), (({"first"}, "WaitingForPodsReady"), {"first", "second"})

@@ -161,6 +161,9 @@ class Cycle:
             self._skip(head, "Workload no longer fits after processing another workload")
         elif mode is Mode.PREEMPT:
             self._preempt(head)
+        elif self._scene.blocked and not head.second_pass:
+            message = "waiting for all admitted workloads to be in PodsReady condition"
+            self._skip(head, message, "WaitingForPodsReady")
         else:
             head.outcome = Outcome.ADMITTED
             self._admitted[head.work] = None
@@ -170,10 +173,9 @@ class Cycle:
         head.outcome, head.requeue, head.reason = outcome, requeue, reason
         head.message = head.message or head.assignment.message()
 
-    def _skip(self, head: Head, message: str) -> None:
-        head.outcome, head.requeue, head.reason, head.message = (
-            Outcome.SKIPPED, Requeue.FAILED_AFTER_NOMINATION, "WaitingForQuota", message,
-        )  # fmt: skip
+    def _skip(self, head: Head, message: str, reason: str = "WaitingForQuota") -> None:
+        head.outcome, head.requeue = Outcome.SKIPPED, Requeue.FAILED_AFTER_NOMINATION
+        head.reason, head.message = reason, message
         if not self._scene.policy.preserve_scan_progress:
             head.work.tried = None
 

@@ -10,7 +10,7 @@ from hub.kueue.api.meta import Instant, ObjectKey
 
 
 class Scene:
-    __slots__ = ("cycle", "flavors", "hidden", "now", "places", "policy", "works")
+    __slots__ = ("blocked", "cycle", "flavors", "hidden", "now", "places", "policy", "works")
 
     def __init__(self, policy: Policy) -> None:
         self.policy = policy
@@ -21,5 +21,7 @@ class Scene:
         self.now: Instant = 0.0
         #: Workloads that others preempt already in this cycle, or that it let in: nobody's candidates while a head looks again.
         self.hidden: Collection[Work] = ()
+        #: Somebody who was admitted has not started yet, and nobody else may be admitted before (waitForPodsReady).
+        self.blocked = False
         #: Number of the scheduling cycle.
         self.cycle = 0

@@ -23,8 +23,16 @@ _Waiting = n.QuotaReservedReason
 
 def take(state: "AdmissionState") -> list[Head]:
     """Run the cycle. Admissions are made and instructed as they come; the rest is for `settle`."""
+    rules = state.policy.pods_ready
+    state.config.scene.blocked = rules is not None and rules.block_admission and _somebody_starts(state)
     cycle = Cycle(state.config.scene, lambda head: _may_be_nominated(state, head), lambda head: _admit(state, head))
     return cycle.run(list(_heads(state)))
+
+
+def _somebody_starts(state: "AdmissionState") -> bool:
+    """Is anybody admitted whose pods are not ready yet?"""
+    running = (work for queue in state.config.queues.values() for work in queue.running)
+    return any(w.reservation is not None and w.reservation.admitted and not w.facts.pods_ready for w in running)
 
 
 def _heads(state: "AdmissionState") -> Iterator[Head]:
@@ -75,6 +83,9 @@ def _admit(state: "AdmissionState", head: Head) -> None:
     if head.assignment.replaces is not None:
         state.hand_over(head.assignment.replaces, work)
     state.charge_history(work, queue)
+    rules = state.policy.pods_ready
+    if rules is not None and rules.block_admission and reservation.admitted:
+        state.config.scene.blocked = True
     message = f"Quota reserved in ClusterQueue {queue.name}"
     state.out.append(m.ReserveQuota(key=work.key, admission=ready.admission, checks=ready.checks, message=message))
 
