@@ -9,6 +9,8 @@ import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+import msgspec
+
 from hub.fleet.transport import Refused, Target, Unreachable
 from hub.kueue.api.meta import format_time
 from hub.kueue.wire import (
@@ -80,6 +82,9 @@ class FakeAgent:
     news: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
+        #: node -> GPUs that our copies use there.
+        self._used: dict[int, int] = {}
+        self._running: dict[str, Run] = {}
         self.restart()
 
     # --- what the agent keeps in memory only -------------------------------------------------------------------------
@@ -91,7 +96,9 @@ class FakeAgent:
         self._changed: dict[str, int] = {}
         self._gone: dict[str, int] = {}
         self._reasons: dict[str, str] = {}
-        self._acknowledged: dict[str, tuple[int, int]] = {}
+        #: placement -> cursor, oldest first, and what was acknowledged.
+        self._acknowledged: dict[str, int] = {}
+        self._generations: dict[str, int] = {}
         self._capacity_at = 0
         self._capacity: CapacityReport | None = None
         for placement in self.copies:
@@ -99,6 +106,7 @@ class FakeAgent:
 
     def _touch(self, placement: str) -> None:
         self.cursor += 1
+        self._changed.pop(placement, None)
         self._changed[placement] = self.cursor
         self.news.set()
 
@@ -122,7 +130,9 @@ class FakeAgent:
         if copy is not None and copy.generation > intent.generation:
             return
         self.cursor += 1
-        self._acknowledged[intent.placement] = (intent.generation, self.cursor)
+        self._acknowledged.pop(intent.placement, None)
+        self._acknowledged[intent.placement] = self.cursor
+        self._generations[intent.placement] = intent.generation
         if intent.action is Action.WITHDRAW:
             self._withdraw(intent.placement, intent.generation)
         elif copy is None and self._gone.get(intent.placement, 0) >= intent.generation:
@@ -137,7 +147,8 @@ class FakeAgent:
         if reason or node is None:
             self.refused(intent, reason or "NoQuota")
             return
-        self.copies[intent.placement] = Copy(intent, intent.generation, Phase.ADMITTED, node=node)
+        copy = self.copies[intent.placement] = Copy(intent, intent.generation, Phase.ADMITTED, node=node)
+        self._take(copy, 1)
         self._touch(intent.placement)
         if self.starts_pods:
             self.start(intent.placement)
@@ -163,6 +174,7 @@ class FakeAgent:
     def settle(self, placement: str) -> None:
         """A withdrawn copy is gone now, with all its pods."""
         copy = self.copies.pop(placement)
+        self._take(copy, -1)
         self._end_run(placement)
         self._gone[placement] = copy.generation
         self._touch(placement)
@@ -178,9 +190,9 @@ class FakeAgent:
             boot_id=self.boot_id,
             cursor=self.cursor,
             full=full,
-            placements=[self.report(p) for p, at in self._changed.items() if at > since],
+            placements=[self.report(p) for p in newer(self._changed, since)],
             acknowledged=[
-                Acknowledgement(placement=p, generation=g) for p, (g, at) in self._acknowledged.items() if at > since
+                Acknowledgement(placement=p, generation=self._generations[p]) for p in newer(self._acknowledged, since)
             ],
             capacity=capacity if self._capacity_at > since else None,
             clock=self.clock(),
@@ -219,55 +231,64 @@ class FakeAgent:
     def start(self, placement: str) -> None:
         copy = self.copies[placement]
         copy.phase, copy.started_at = Phase.RUNNING, self.clock()
-        self.runs.append(Run(copy.intent.workload, placement, self.name, self.clock()))
+        run = self._running[placement] = Run(copy.intent.workload, placement, self.name, self.clock())
+        self.runs.append(run)
         self._touch(placement)
 
     def finish(self, placement: str) -> None:
         self._end_run(placement)
         copy = self.copies[placement]
+        self._take(copy, -1)
         copy.phase, copy.reason, copy.message = Phase.FINISHED, "Succeeded", "Job finished successfully"
         self._touch(placement)
 
     def evict(self, placement: str, reason: str = "Preempted") -> None:
         self._end_run(placement)
         copy = self.copies[placement]
-        copy.phase, copy.reason, copy.message, copy.node = Phase.EVICTED, reason, "preempted by a local workload", None
+        self._take(copy, -1)
+        copy.phase, copy.reason, copy.message = Phase.EVICTED, reason, "preempted by a local workload"
         self._touch(placement)
 
     def lose(self, placement: str) -> None:
         """Somebody deletes our objects."""
         self._end_run(placement)
-        del self.copies[placement]
+        self._take(self.copies.pop(placement), -1)
         self._changed.pop(placement, None)
 
     def _end_run(self, placement: str) -> None:
-        for run in self.runs:
-            if run.placement == placement and run.ended_at is None:
-                run.ended_at = self.clock()
+        if (run := self._running.pop(placement, None)) is not None:
+            run.ended_at = self.clock()
 
     def tick(self) -> None:
         """Jobs whose time is over finish."""
+        if self.run_s is None:
+            return
         for placement, copy in list(self.copies.items()):
-            over = self.run_s is not None and copy.started_at is not None
-            if copy.phase is Phase.RUNNING and over and self.clock() - copy.started_at >= self.run_s:
+            if copy.phase is Phase.RUNNING and self.clock() - (copy.started_at or 0.0) >= self.run_s:
                 self.finish(placement)
 
     def _free(self) -> list[int]:
-        free = [self.gpus] * self.nodes
-        for copy in self.copies.values():
-            if copy.node is not None and copy.phase is not Phase.FINISHED:
-                free[copy.node] -= gpus_of(copy.intent)
-        return free
+        """By node, without what others use."""
+        return [self.gpus - self._used.get(index, 0) for index in range(self.nodes)]
 
     def _node_for(self, intent: Intent) -> int | None:
         """Pods of one pod set share a node here; first fit after what others use."""
-        need, taken = gpus_of(intent), self.others
-        fitting = [i for i, free in enumerate(self._free()) if free - max(0, taken - i * self.gpus) >= need]
-        return fitting[0] if fitting else None
+        need = gpus_of(intent)
+        for index in range(self.nodes):
+            others_here = max(0, self.others - index * self.gpus)
+            if self.gpus - self._used.get(index, 0) - others_here >= need:
+                return index
+        return None
+
+    def _take(self, copy: Copy, sign: int) -> None:
+        if copy.node is not None:
+            self._used[copy.node] = self._used.get(copy.node, 0) + sign * gpus_of(copy.intent)
+            if sign < 0:
+                copy.node = None
 
     def capacity(self) -> CapacityReport:
-        using = {p: c for p, c in self.copies.items() if c.node is not None and c.phase is not Phase.FINISHED}
-        ours = sum(gpus_of(c.intent) for c in using.values())
+        using = [p for p, c in self.copies.items() if c.node is not None]
+        ours = sum(self._used.values())
         whole, cpu = self.nodes * self.gpus, 64_000
         holes: dict[int, int] = {}
         for index, free in enumerate(self._free()):
@@ -294,10 +315,16 @@ class FakeAgent:
             local_queues=[LocalQueueReport(namespace=n, name="main", cluster_queue="cq") for n in self.namespaces],
             namespaces=list(self.namespaces),
             kinds=["batch/v1, Job"],
-            counted=list(using),
+            counted=using,
             creates_local_queues=True,
             default_cluster_queue="cq",
         )
+
+
+def newer(cursors: dict[str, int], since: int) -> list[str]:
+    """Keys whose cursor is above `since`, oldest first; the dict is in the order of its cursors."""
+    found = list(itertools.takewhile(lambda key: cursors[key] > since, reversed(cursors)))
+    return found[::-1]
 
 
 def _complete(start: str, end: str) -> dict:
@@ -332,6 +359,8 @@ class FakeTransport:
         self.requests: dict[str, list[PollRequest]] = {name: [] for name in agents}
         #: Keep requests for tests to look at; a benchmark switches it off.
         self.recording = True
+        #: Let every message become JSON and back, as on a real connection.
+        self.as_json = False
 
     async def poll(self, target: Target, request: PollRequest, *, timeout_s: float) -> PollAnswer:
         try:
@@ -342,6 +371,8 @@ class FakeTransport:
 
     async def _poll(self, agent: FakeAgent, request: PollRequest) -> PollAnswer:
         faults = self.faults[agent.name]
+        if self.as_json:
+            request = msgspec.json.decode(msgspec.json.encode(request), type=PollRequest)
         if self.recording:
             self.requests[agent.name].append(request)
         if faults.cut:
@@ -358,7 +389,7 @@ class FakeTransport:
         if faults.drop_replies or faults.cut:
             faults.drop_replies -= bool(faults.drop_replies)
             raise Unreachable(f"{agent.name}: connection reset")
-        return answer
+        return msgspec.json.decode(msgspec.json.encode(answer), type=PollAnswer) if self.as_json else answer
 
     async def _wait_for_news(self, agent: FakeAgent, request: PollRequest) -> None:
         agent.news.clear()

@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator
 from msgspec import Struct
 
 from hub.dispatch.clusters import Cluster, ClusterState
-from hub.dispatch.holes import largest, pack
-from hub.dispatch.ledger import Account, Ledger, entries
+from hub.dispatch.holes import Holes, pack
+from hub.dispatch.ledger import Account, Held, Ledger, entries
 from hub.dispatch.placement import Placement, State, holds_room
 from hub.kueue.api.meta import Instant
-from hub.kueue.wire import CapacityReport, FlavorCapacity, Hole, QueueCapacity, QuotaRoom
+from hub.kueue.wire import CapacityReport, FlavorCapacity, QueueCapacity, QuotaRoom
 
 #: Numbers of versions, the same for all fleets: answers remembered from one fleet never pass for another's.
 _VERSIONS = itertools.count(1)
@@ -30,8 +30,8 @@ class FlavorView(Struct, kw_only=True):
     name: str
     node_labels: dict[str, str]
     accounts: dict[str, Account]
-    holes: tuple[Hole, ...]
-    shapes: tuple[Hole, ...]
+    holes: Holes
+    shapes: Holes
     nodes: int
     nodes_ready: int
 
@@ -75,16 +75,18 @@ class ClusterView(Struct, kw_only=True):
 
     def charge(self, placement: Placement, sign: int = 1) -> None:
         """Count (or no longer count) what the placement holds."""
-        queue = self.queues.get(placement.intent.cluster_queue)
-        for entry in entries(placement):
-            room = queue.rooms.get((entry.flavor, entry.resource)) if queue else None
-            for account in (self.account_of(entry.flavor, entry.resource), room):
-                if account is None:
-                    continue
-                if entry.confirmed:
-                    account.confirmed += sign * entry.amount
-                else:
-                    account.assumed += sign * entry.amount
+        for row in entries(placement):
+            assumed, confirmed = (0, row.amount) if row.confirmed else (row.amount, 0)
+            self.count(row.queue, row.flavor, row.resource, assumed=sign * assumed, confirmed=sign * confirmed)
+
+    def count(self, queue: str, flavor: str, resource: str, *, assumed: int, confirmed: int) -> None:
+        """In the flavor, and in the queue's quota of it."""
+        found = self.queues.get(queue)
+        room = found.rooms.get((flavor, resource)) if found else None
+        for account in (self.account_of(flavor, resource), room):
+            if account is not None:
+                account.assumed += assumed
+                account.confirmed += confirmed
 
     def fill_holes(self, placement: Placement) -> None:
         """Take the room node by node that the placement's pods will take, in every flavor that they use."""
@@ -99,8 +101,8 @@ def _flavor_view(report: FlavorCapacity) -> FlavorView:
         name=report.name,
         node_labels=report.node_labels,
         accounts={r: Account(capacity=a.capacity, others=a.others, ours=a.ours) for r, a in report.resources.items()},
-        holes=tuple(report.holes),
-        shapes=tuple(report.shapes),
+        holes=Holes.of(report.holes),
+        shapes=Holes.of(report.shapes),
         nodes=report.nodes,
         nodes_ready=report.nodes_ready,
     )
@@ -116,8 +118,8 @@ def _queue_view(report: QueueCapacity) -> QueueView:
     return QueueView(name=report.name, active=report.active, reason=report.reason, pending=report.pending, rooms=rooms)
 
 
-def view_of(cluster: Cluster, held: Iterable[Placement], version: int = 0) -> ClusterView:
-    """The cluster's last report, less what `held` (placements that hold room there) takes beyond it."""
+def view_of(cluster: Cluster, held: Held, version: int = 0) -> ClusterView:
+    """The cluster's last report, less what is held there beyond it."""
     report = cluster.capacity or CapacityReport()
     view = ClusterView(
         cluster=cluster,
@@ -131,10 +133,11 @@ def view_of(cluster: Cluster, held: Iterable[Placement], version: int = 0) -> Cl
         creates_local_queues=report.creates_local_queues,
         default_cluster_queue=report.default_cluster_queue,
     )
+    for (queue, flavor, resource), (assumed, confirmed) in held.sums.items():
+        view.count(queue, flavor, resource, assumed=assumed, confirmed=confirmed)
     counted = frozenset(report.counted)
-    for placement in held:
-        view.charge(placement)
-        if placement.id not in counted and placement.state is not State.LOST:
+    for placement_id, placement in held.placements.items():
+        if placement_id not in counted and placement.state is not State.LOST:
             view.fill_holes(placement)
     return view
 
@@ -146,7 +149,7 @@ def emptied(view: ClusterView) -> ClusterView:
             name=name,
             node_labels=f.node_labels,
             accounts={r: Account(capacity=_most(f, r)) for r in f.accounts},
-            holes=f.shapes or f.holes,
+            holes=f.shapes if f.shapes.groups else f.holes,
             shapes=f.shapes,
             nodes=f.nodes,
             nodes_ready=f.nodes,
@@ -179,8 +182,7 @@ def emptied(view: ClusterView) -> ClusterView:
 
 def _most(flavor: FlavorView, resource: str) -> int:
     """Ready nodes may offer less than all nodes together, and an old agent may not report shapes."""
-    in_shapes = sum(shape.free.get(resource, 0) * shape.nodes for shape in flavor.shapes)
-    return max(flavor.accounts[resource].capacity, in_shapes)
+    return max(flavor.accounts[resource].capacity, flavor.shapes.total(resource))
 
 
 class Fleet:
@@ -338,7 +340,7 @@ def _capacity_row(flavor: FlavorView, resource: str, account: Account) -> Capaci
         ours=ours,
         assumed=account.used_by_us - ours,
         free=account.free,
-        largest_hole=min(largest(flavor.holes, resource), account.free),
+        largest_hole=min(flavor.holes.largest(resource), account.free),
     )
 
 

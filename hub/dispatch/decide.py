@@ -44,19 +44,19 @@ class Outcome(StrEnum):
     NO_CLUSTER = "NoClusterQualifies"  # no cluster is set up for it
 
 
-class Verdict(Struct, frozen=True, kw_only=True):
+class Verdict(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What one cluster was found to be worth, in words."""
 
     cluster: str
     fits: bool
-    #: The rule that objected; empty when none did.
+    #: The rule that objected, and why; empty when none did: then the scores have the words.
     rule: str = ""
     why: str = ""
     score: float = 0.0
     scores: tuple[Score, ...] = ()
 
 
-class DecisionRecord(Struct, frozen=True, kw_only=True):
+class DecisionRecord(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Kept with the workload, and shown by `why`: every cluster considered, with its verdict."""
 
     workload: ObjectKey
@@ -160,7 +160,6 @@ def ask(request: Request, view: ClusterView, policy: DispatchPolicy) -> Answer:
     verdict = Verdict(
         cluster=view.name,
         fits=True,
-        why="; ".join(s.why for s in scores),
         score=total(scores, policy.score.weights),
         scores=scores,
     )
@@ -191,11 +190,12 @@ def _with_past(
     why = not_refused_lately(rebuffs.get(verdict.cluster), policy.retry, now)
     if why is not None:
         return Answer(verdict=Verdict(cluster=verdict.cluster, fits=False, rule="not_refused_lately", why=why))
-    luck = few_recent_failures(failures.get(verdict.cluster, 0.0))
+    if verdict.cluster not in failures:
+        return answer
+    luck = few_recent_failures(failures[verdict.cluster])
     scored = Verdict(
         cluster=verdict.cluster,
         fits=True,
-        why=verdict.why,
         score=round(verdict.score + total((luck,), policy.score.weights), 4),
         scores=(*verdict.scores, luck),
     )
@@ -255,8 +255,8 @@ def _plan(
 
 def _message(offered: tuple[str, ...], verdicts: Sequence[Verdict]) -> str:
     if offered:
-        best = verdicts[0]
-        return f"offered to {', '.join(offered)}: {best.why}"
+        words = "; ".join(score.why for score in verdicts[0].scores)
+        return f"offered to {', '.join(offered)}: {words}"
     if not verdicts:
         return "no cluster is registered"
     return "no cluster has room now: " + listed(verdicts)

@@ -12,7 +12,7 @@ from msgspec import Struct
 
 from hub.dispatch.capacity import ClusterView, FlavorResource, QueueView
 from hub.dispatch.clusters import OFFERS_TO, ClusterState
-from hub.dispatch.holes import largest, pack
+from hub.dispatch.holes import pack
 from hub.dispatch.ledger import Account
 from hub.dispatch.placement import Placement, State
 from hub.dispatch.request import PodSetNeed, Request
@@ -210,7 +210,7 @@ def _too_large(need: PodSetNeed, flavor: str, placed: int, c: Candidate) -> str:
         f"{quantity.text(r, n)} {r}" for r, n in need.per_pod.items() if "/" in r or len(need.per_pod) < 3
     )
     best = ", ".join(
-        f"{quantity.text(r, largest(holes, r))} {r}" for r in need.per_pod if "/" in r or len(need.per_pod) < 3
+        f"{quantity.text(r, holes.largest(r))} {r}" for r in need.per_pod if "/" in r or len(need.per_pod) < 3
     )
     return (
         f"nodes of flavor {flavor} have room for {placed} of {need.count} pods of pod set {need.name} ({wants} each); "

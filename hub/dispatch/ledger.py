@@ -69,31 +69,62 @@ def entries(placement: Placement) -> tuple[Entry, ...]:
     )
 
 
+#: (ClusterQueue of the worker, flavor, resource).
+Line = tuple[str, str, str]
+
+
+class Held:
+    """What is held on one cluster: the placements, and their sums line by line."""
+
+    def __init__(self) -> None:
+        self.placements: dict[str, Placement] = {}
+        #: line -> [assumed, confirmed].
+        self.sums: dict[Line, list[int]] = {}
+
+    def count(self, rows: Iterable[Entry], sign: int) -> None:
+        for row in rows:
+            line = self.sums.setdefault((row.queue, row.flavor, row.resource), [0, 0])
+            line[row.confirmed] += sign * row.amount
+
+
 class Ledger:
     """All placements that hold room, by cluster. Putting the same placement twice changes nothing."""
 
     def __init__(self, placements: Iterable[Placement] = ()) -> None:
-        self._held: dict[str, dict[str, Placement]] = {}
+        self._held: dict[str, Held] = {}
         for placement in placements:
             self.put(placement)
 
     def put(self, placement: Placement) -> bool:
         """Take in the newest version of a placement. True when what it holds changed."""
-        on_cluster = self._held.setdefault(placement.cluster, {})
-        before = on_cluster.get(placement.id)
+        held = self.on(placement.cluster)
+        before = held.placements.get(placement.id)
         if holds_room(placement):
-            on_cluster[placement.id] = placement
+            held.placements[placement.id] = placement
         else:
-            on_cluster.pop(placement.id, None)
-        return (entries(before) if before else ()) != entries(placement)
+            held.placements.pop(placement.id, None)
+        if before is not None and _alike(before, placement):
+            return False
+        old, new = entries(before) if before else (), entries(placement)
+        held.count(old, -1)
+        held.count(new, 1)
+        return old != new
 
     def get(self, placement: Placement) -> Placement | None:
         """The version of it that the ledger counts."""
-        return self._held.get(placement.cluster, {}).get(placement.id)
+        return self.on(placement.cluster).placements.get(placement.id)
 
-    def on(self, cluster: str) -> Iterable[Placement]:
-        """Placements that hold room there, oldest first."""
-        return self._held.get(cluster, {}).values()
+    def on(self, cluster: str) -> Held:
+        return self._held.setdefault(cluster, Held())
 
     def entries(self, cluster: str) -> Iterable[Entry]:
-        return (entry for placement in self.on(cluster) for entry in entries(placement))
+        return (entry for placement in self.on(cluster).placements.values() for entry in entries(placement))
+
+
+def _alike(before: Placement, after: Placement) -> bool:
+    """Do two versions of one placement hold the same, seen at a glance?"""
+    return (
+        before.charges is after.charges
+        and before.confirmed == after.confirmed
+        and holds_room(before) == holds_room(after)
+    )

@@ -1,4 +1,4 @@
-"""Which of several possible clusters is best: one function per rule, worth 0 to 1, with a reason in words.
+"""Which of several possible clusters is best: one function per rule, worth 0 to 1 (failures: -1 to 0), with a reason.
 
 The scores are weighted and added. Default weights keep the order "no preemption, then free capacity, then order in the
 config, then recent failures": each one outweighs all that follow it, except where two clusters are nearly equal in it.
@@ -14,7 +14,7 @@ from hub.kueue.api import quantity
 
 class Score(Struct, frozen=True, kw_only=True):
     rule: str
-    #: 0 to 1, before the weight.
+    #: Before the weight.
     value: float
     why: str
 
@@ -69,10 +69,8 @@ SCORES: tuple[Callable[[Candidate, ScorePolicy], Score], ...] = (needs_no_preemp
 
 def few_recent_failures(failures: float) -> Score:
     """`failures`: refusals, evictions and losses on that cluster, each fading with time. Not part of a shape's answer."""
-    value = round(1.0 / (1.0 + failures), 4)
-    return Score(
-        rule="few_recent_failures", value=value, why=f"{failures:.1f} recent failures" if failures else "no failures"
-    )
+    value = round(1.0 / (1.0 + failures) - 1.0, 4)
+    return Score(rule="few_recent_failures", value=value, why=f"{failures:.1f} recent failures")
 
 
 def total(scores: tuple[Score, ...], weights: Mapping[str, float]) -> float:

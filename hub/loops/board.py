@@ -98,7 +98,8 @@ class Board:
         self._by_workload: dict[ObjectKey, list[str]] = {}
         self._unreleased: dict[str, dict[str, None]] = {}
         self._outbox: dict[str, dict[str, None]] = {}
-        self._remembered: set[ObjectKey] = set()
+        #: Workloads that the database has placements of and that were not asked for yet. What comes later is known.
+        self._stored: set[ObjectKey] = set()
         self._failures: dict[str, tuple[float, Instant]] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._doubt = True
@@ -117,18 +118,18 @@ class Board:
         async with self._database.transaction(term=self.term) as connection:
             known = await cluster_store.list_clusters(connection)
             unreleased = await placements.load_unreleased(connection)
+            self._stored = set(await placements.list_workloads(connection))
         self.fleet = Fleet([_afresh(c, self.fleet.clusters.get(c.name)) for c in known])
         self.placements, self._by_workload, self._unreleased, self._outbox = {}, {}, {}, {}
-        self._remembered = set()
         for placement in unreleased:
             self._put(placement)
         log.info("loaded %d clusters and %d placements for term %d", len(known), len(unreleased), self.term)
 
     async def remember(self, workloads: Sequence[ObjectKey]) -> None:
-        """Load all placements that these workloads ever had, unless that was done before. Needed before an offer: what
+        """Load all placements that these workloads ever had, as far as they are not known. Needed before an offer: what
         finished must never be started again, whoever led then.
         """
-        missing = [key for key in workloads if key not in self._remembered]
+        missing = [key for key in workloads if key in self._stored]
         if not missing:
             return
         async with self._database.transaction() as connection:
@@ -138,11 +139,10 @@ class Board:
                 self._put(placement)
         for key in missing:
             self._sort(key)
-        self._remembered.update(missing)
+        self._stored.difference_update(missing)
 
     def forget(self, workload: ObjectKey) -> None:
         """The workload is gone: keep only what is still on a cluster."""
-        self._remembered.discard(workload)
         for placement_id in list(self._by_workload.get(workload, ())):
             if self.placements[placement_id].released:
                 self._drop(self.placements[placement_id])

@@ -78,6 +78,11 @@ async def for_workload(connection: Connection, key: ObjectKey, uid: str | None =
     )
 
 
+async def list_workloads(connection: Connection) -> list[ObjectKey]:
+    """Workloads that have, or had, a placement."""
+    return await connection.fetch(ObjectKey, "SELECT DISTINCT namespace, workload AS name FROM placements")
+
+
 async def for_workloads(connection: Connection, keys: Sequence[ObjectKey]) -> list[Placement]:
     """Every placement that workloads of these names ever had, oldest first."""
     return await connection.fetch(

@@ -9,7 +9,7 @@ from hub.dispatch import placement as p
 from hub.dispatch.capacity import Fleet, fold, view_of
 from hub.dispatch.clusters import ClusterState
 from hub.dispatch.decide import DispatchPolicy, Memo, decide
-from hub.dispatch.holes import pack
+from hub.dispatch.holes import Holes, pack
 from hub.dispatch.ledger import Account, Ledger, entries
 from hub.kueue.wire import Amount, Hole
 from tests.fleet_builders import GPU, make_cluster, make_offer, make_request
@@ -28,13 +28,17 @@ from tests.fleet_builders import GPU, make_cluster, make_offer, make_request
     ],
 )
 def test_pack(holes, gpus, count, want_missing, want_holes):
-    packed = pack([Hole(free={GPU: free}, nodes=nodes) for free, nodes in holes], {GPU: gpus}, count)
+    packed = pack(Holes.of([Hole(free={GPU: free}, nodes=nodes) for free, nodes in holes]), {GPU: gpus}, count)
     assert packed.missing == want_missing
-    assert sorted((h.free[GPU], h.nodes) for h in packed.holes) == want_holes
+    assert sorted((free[0], nodes) for free, nodes in packed.holes.groups.items()) == want_holes
 
 
 def test_a_node_takes_only_so_many_pods():
-    assert pack([Hole(free={"cpu": 64_000, "pods": 3})], {"cpu": 100}, 5).missing == 2
+    assert pack(Holes.of([Hole(free={"cpu": 64_000, "pods": 3})]), {"cpu": 100}, 5).missing == 2
+
+
+def test_what_no_node_has_fits_nowhere():
+    assert pack(Holes.of([Hole(free={"cpu": 64_000}, nodes=9)]), {"cpu": 100, GPU: 1}, 2).missing == 2
 
 
 @pytest.mark.parametrize(
@@ -82,11 +86,17 @@ def test_a_placement_is_counted_once_however_often_it_is_put():
     assert fleet.view("east").account_of("h100", GPU).free == 14
 
 
+def gpus_free(view) -> list[int]:
+    """GPUs free on each node that has its own figure."""
+    holes = view.flavors["h100"].holes
+    return sorted(free[holes.resources.index(GPU)] for free in holes.groups)
+
+
 def test_a_report_that_counts_it_changes_nothing():
     """Neither the sum nor the free room node by node is corrected twice once the report has the placement."""
     placement = offered(gpus=2)
     before = make_cluster("east").flavor("h100", nodes=2, gpus=8)
-    assumed = view_of(before.obj(), [placement])
+    assumed = view_of(before.obj(), Ledger([placement]).on("east"))
     report = before.obj().capacity
     flavor = msgspec.structs.replace(
         report.flavors[0],
@@ -94,10 +104,8 @@ def test_a_report_that_counts_it_changes_nothing():
         holes=[Hole(free={GPU: 8, "cpu": 64_000}), Hole(free={GPU: 6, "cpu": 63_000})],
     )
     seen = msgspec.structs.replace(report, flavors=[flavor], counted=[placement.id])
-    after = view_of(msgspec.structs.replace(before.obj(), capacity=seen), [placement])
-    free = [
-        (v.account_of("h100", GPU).free, sorted(h.free[GPU] for h in v.flavors["h100"].holes)) for v in (assumed, after)
-    ]
+    after = view_of(msgspec.structs.replace(before.obj(), capacity=seen), Ledger([placement]).on("east"))
+    free = [(v.account_of("h100", GPU).free, gpus_free(v)) for v in (assumed, after)]
     assert free[0] == free[1] == (14, [6, 8])
 
 
@@ -109,7 +117,9 @@ def test_a_view_kept_up_to_date_equals_one_made_anew():
     for version in (one, two, admitted):
         fleet.put(version)
     kept, anew = fleet.view("east"), view_of(fleet.clusters["east"], fleet.ledger.on("east"))
-    assert (kept.flavors, kept.queues) == (anew.flavors, anew.queues)
+    assert kept.queues == anew.queues
+    assert kept.flavors["h100"].accounts == anew.flavors["h100"].accounts
+    assert kept.flavors["h100"].holes.groups == anew.flavors["h100"].holes.groups
     gone, _ = p.step(p.step(two, p.Withdraw(generation=1, now=2))[0], p.Gone(generation=2, now=3))
     fleet.put(gone)
     assert fleet.view("east").account_of("h100", GPU).free == 13
@@ -132,7 +142,7 @@ def test_offers_never_exceed_capacity(asks):
     for name, most in (("east", 13), ("west", 10)):
         assert sum(c.amount for x in placed if x.cluster == name for c in x.charges if c.resource == GPU) <= most
         assert fleet.view(name).account_of("h100", GPU).free >= 0
-        assert all(n >= 0 for h in fleet.view(name).flavors["h100"].holes for n in h.free.values())
+        assert all(n >= 0 for free in fleet.view(name).flavors["h100"].holes.groups for n in free)
 
 
 @given(
