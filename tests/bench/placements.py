@@ -118,6 +118,27 @@ def _workload(key: ObjectKey) -> Workload:
     return decode_as(Workload, manifest)
 
 
+class Progress:
+    """Who runs, as far as the hub has stored it."""
+
+    def __init__(self, board: Board) -> None:
+        self.running: set[ObjectKey] = set()
+        self._board = board
+        self._changed = asyncio.Event()
+        board.listeners.workloads.append(self._workload)
+        board.listeners.room.append(self._changed.set)
+
+    def _workload(self, key: ObjectKey) -> None:
+        if any(p.state is State.RUNNING for p in self._board.of_workload(key)):
+            self.running.add(key)
+            self._changed.set()
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        while not condition():
+            self._changed.clear()
+            await self._changed.wait()
+
+
 async def _run(folder: Path, jobs: int) -> dict[str, Any]:
     postgres = EmbeddedPostgres(folder, time.time)
     await postgres.start()
@@ -134,18 +155,14 @@ async def _run(folder: Path, jobs: int) -> dict[str, Any]:
     numbers = itertools.count()
     dispatch = DispatchLoop(board, objects, time.time, new_id=lambda: f"p{next(numbers)}")  # type: ignore[arg-type]
     polling = PollLoop(board, transport, time.time, PollPolicy())
+    seen = Progress(board)
     polling.start()
     dispatch.start()
-    while not all(c.capacity for c in board.clusters.values()):
-        await asyncio.sleep(0.05)
+    await seen.until(lambda: all(c.capacity for c in board.clusters.values()))
     started, cpu = time.perf_counter(), _cpu_s()
     for number in range(jobs):
         objects.submit(number)
-    while sum(len(agent.runs) for agent in agents.values()) < jobs:
-        await asyncio.sleep(0.01)
-    agents_s = time.perf_counter() - started
-    while sum(p.state is State.RUNNING for p in board.placements.values()) < jobs:
-        await asyncio.sleep(0.01)
+    await seen.until(lambda: len(seen.running) == jobs)
     took, cpu_used = time.perf_counter() - started, _cpu_s() - cpu
     created = sum(agent.created for agent in agents.values())
     await dispatch.stop()
@@ -156,7 +173,6 @@ async def _run(folder: Path, jobs: int) -> dict[str, Any]:
         "jobs": jobs,
         "clusters": CLUSTERS,
         "placements_per_s": round(jobs / took),
-        "started_s": round(agents_s, 2),
         "confirmed_s": round(took, 2),
         "hub_cpu_s": round(cpu_used, 2),
         "remote_objects_per_placement": round(created / jobs, 3),
