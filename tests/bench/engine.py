@@ -289,6 +289,63 @@ def fair(queues: int, count: int) -> Result:
     return Result(f"(e) fair sharing, {queues} queues, 3 levels", bench)
 
 
+def topology(nodes: int, gangs: int) -> Result:
+    """Gangs of 16 pods on hosts in racks of 16 in blocks of 8 racks; half want one rack, half prefer one."""
+    bench = Bench(Policy(pods_ready=None))
+    api = "kueue.x-k8s.io/v1beta2"
+    levels = [{"nodeLabel": f"cloud/{x}"} for x in ("block", "rack")] + [{"nodeLabel": "kubernetes.io/hostname"}]
+    tas = flavor("tas")
+    tas["spec"] = {"nodeLabels": {"pool": "gpu"}, "topologyName": "dc"}
+    bench.configure(
+        iter([{"apiVersion": api, "kind": "Topology", "metadata": {"name": "dc"}, "spec": {"levels": levels}}, tas])
+    )
+    for i in range(nodes):
+        bench.engine.handle(m.NodeChanged(now=bench.now, node=host(i)))
+    for manifest in queue("cq0", "", nodes * 64):
+        if manifest["kind"] == "ClusterQueue":
+            manifest["spec"]["resourceGroups"][0]["flavors"][0]["name"] = "tas"
+        bench.configure(iter([manifest]))
+    for i in range(gangs):
+        wish = {"required" if i % 2 else "preferred": "cloud/rack"}
+        bench.arrive(gang(i, wish))
+    while bench.engine.needs_cycle:
+        bench.cycle(0)
+    bench.engine.validate()
+    return Result(f"(f) topology, {nodes:,} nodes, gangs of 16", bench)
+
+
+def host(i: int) -> dict[str, Any]:
+    labels = {
+        "pool": "gpu",
+        "cloud/block": f"b{i // 128}",
+        "cloud/rack": f"r{i // 16}",
+        "kubernetes.io/hostname": f"h{i}",
+    }
+    return {
+        "metadata": {"name": f"h{i}", "labels": labels},
+        "spec": {},
+        "status": {
+            "allocatable": {"cpu": "64", "memory": "512Gi", "pods": "110"},
+            "conditions": [{"type": "Ready", "status": "True"}],
+        },
+    }
+
+
+def gang(i: int, wish: dict[str, str]) -> Workload:
+    container = {"name": "c", "resources": {"requests": {"cpu": "16", "memory": "32Gi"}}}
+    pods = {"name": "main", "count": 16, "topologyRequest": wish, "template": {"spec": {"containers": [container]}}}
+    meta = {
+        "name": f"g{i}",
+        "namespace": "team",
+        "uid": f"g{i:05d}",
+        "creationTimestamp": format_time(START - 1000 + i),
+    }
+    spec = {"queueName": "cq0", "priority": 0, "podSets": [pods]}
+    return decode_as(
+        Workload, {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "Workload", "metadata": meta, "spec": spec}
+    )
+
+
 def show(result: Result) -> None:
     clock = result.bench.clock
     heads = sorted(clock.per_head) or [0.0]
@@ -329,6 +386,7 @@ def main() -> None:
         ],
         "d": [lambda: preempting(2500 // scale, 300)],
         "e": [lambda: fair(500, 20_000 // scale)],
+        "f": [lambda: topology(640, 140), lambda: topology(10_000 // scale, 300)],
     }
     for letter, shapes in runs.items():
         if not options.only or letter in options.only:

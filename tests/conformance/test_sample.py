@@ -10,7 +10,7 @@ from tests.conformance.vectors import family_of, files, read
 SAMPLE = 4
 
 
-@pytest.mark.parametrize("path", [pytest.param(p, id=family_of(p)) for p in files() if family_of(p) != "topology"])
+@pytest.mark.parametrize("path", [pytest.param(p, id=family_of(p)) for p in files()])
 def test_decisions_are_those_recorded_from_kueue(path):
     for vector in islice(read(path), SAMPLE):
         assert not differences(vector), vector["name"]

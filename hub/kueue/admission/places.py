@@ -94,6 +94,10 @@ class Places:
         named = {t for f in flavors if (o := self._flavors.get(f)) and (t := o.spec.topology_name)}
         return sorted(named - set(self._topologies))
 
+    def trees(self) -> list[Tree]:
+        """The topology of every flavor that has one, with what is used where."""
+        return list(self._trees.values())
+
     def _replant(self, topology: str) -> None:
         for name, flavor in self._flavors.items():
             if flavor.spec.topology_name == topology:
