@@ -148,12 +148,14 @@ def queues(now: float) -> list[Column]:
 def _queue_gpus(row: Row) -> str:
     parts = []
     for flavor, resources in sorted((row.get("usage") or {}).items()):
-        parts += [
-            f"{flavor} {amounts.get('reserved', 0)}/{amounts.get('nominal', 0)}"
-            for name, amounts in resources.items()
-            if name.endswith("/gpu")
-        ]
+        parts += [f"{flavor} {_of_nominal(amounts)}" for name, amounts in resources.items() if name.endswith("/gpu")]
     return ", ".join(parts) or "-"
+
+
+def _of_nominal(amounts: Mapping[str, int]) -> str:
+    """A LocalQueue has no quota of its own."""
+    nominal = amounts.get("nominal", 0)
+    return f"{amounts.get('reserved', 0)}/{nominal}" if nominal else str(amounts.get("reserved", 0))
 
 
 def workloads(now: float) -> list[Column]:

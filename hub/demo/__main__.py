@@ -72,10 +72,12 @@ async def interrupted() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m hub.demo", description="a fleet of simulated GPU clusters at work")
     parser.add_argument("--folder", type=Path, default=FOLDER, help="where its files go; emptied at the start")
-    folder = parser.parse_args().folder.absolute()
+    parser.add_argument("--stay", action="store_true", help="stay up until Ctrl-C, as on a terminal")
+    options = parser.parse_args()
+    folder = options.folder.absolute()
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True, mode=0o700)
-    stay = sys.stdin.isatty() and sys.stdout.isatty()
+    stay = options.stay or (sys.stdin.isatty() and sys.stdout.isatty())
     try:
         with contextlib.suppress(KeyboardInterrupt):
             sys.exit(asyncio.run(play(folder, Screen(), stay=stay)))
