@@ -5,6 +5,7 @@ slices as the emptiest of them allows. The parent where that is most wins. Pods 
 the policy asks for it.
 """
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,58 +17,77 @@ class Balance(NamedTuple):
 
     domains: list[Domain]
     least: int
+    #: How many domains it takes.
+    width: int = 0
 
 
 def best_balance(groups: Sequence[Sequence[Domain]], need: int, leaders: int) -> Balance | None:
-    """The group whose domains can get the most each. None: no group can hold everything."""
+    """The group whose domains can get the most each, then the one that takes fewer. None: no group can hold everything."""
     best: Balance | None = None
     for group in groups:
-        least = _least(group, need, leaders)
-        if least > (best.least if best else 0):
-            kept = [d for d in group if (d.slices_led if leaders and d.leader else d.slices) >= least]
-            if _least(kept, need, leaders):
-                best = Balance(kept, least)
+        found = _balance(group, need, leaders)
+        if found is not None and (best is None or (found.least, -found.width) > (best.least, -best.width)):
+            best = found
     return best
 
 
-def _least(group: Sequence[Domain], need: int, leaders: int) -> int:
-    """Slices that every one of the fewest domains that hold the gang can get; 0: they cannot hold it."""
-    chosen = 0
-    least = need
+def _balance(group: Sequence[Domain], need: int, leaders: int) -> Balance | None:
+    """How evenly the fewest domains of the group that hold everything can share it."""
     rest = list(group)
-    left = need
+    left = least = need
+    width = 0
     if leaders:
         first = max((d for d in rest if d.leader), key=lambda d: d.slices_led, default=None)
         if first is None:
-            return 0
+            return None
         rest.remove(first)
-        chosen, left, least = 1, need - first.slices_led, min(least, first.slices_led)
+        width, left, least = 1, need - first.slices_led, first.slices_led
     for domain in sorted(rest, key=lambda d: -d.slices):
         if left <= 0 or domain.slices <= 0:
             break
-        chosen += 1
+        width += 1
         left -= domain.slices
         least = min(least, domain.slices)
-    return 0 if left > 0 or not chosen else min(least, need // chosen)
+    least = min(least, need // max(1, width))
+    if left > 0 or least <= 0:
+        return None
+    return Balance([d for d in group if d.slices >= least], least, width)
 
 
-def fewest(domains: Sequence[Domain], need: int, leaders: int) -> list[Domain]:
+#: A domain and the leaders that go there.
+Chosen = tuple[Domain, int]
+
+
+def fewest(domains: Sequence[Domain], need: int, leaders: int, least: int) -> list[Chosen]:
     """The fewest domains that hold the gang, of these the ones with the least to spare, the first of equals.
 
-    The first of them takes the leader. Domains come in the order in which they are preferred.
+    Domains come in the order in which they are preferred; `least` is what the one with the leader must still hold. Empty:
+    they do not hold the gang.
     """
-    #: (leaders, slices) placed -> domains.
-    reached: dict[tuple[int, int], tuple[Domain, ...]] = {(0, 0): ()}
+    domains = _useful(domains, need)
+    #: (leaders, slices) placed -> domains, and how far we are in the list.
+    reached: dict[tuple[int, int], tuple[int, tuple[Chosen, ...]]] = {(0, 0): (0, ())}
     for _ in domains:
-        further: dict[tuple[int, int], tuple[Domain, ...]] = {}
-        for (led, slices), chosen in reached.items():
-            start = domains.index(chosen[-1]) + 1 if chosen else 0
-            for domain in domains[start:]:
-                if led < leaders and domain.leader:
-                    further.setdefault((led + 1, slices + domain.slices_led), (*chosen, domain))
-                further.setdefault((led, slices + domain.slices), (*chosen, domain))
-        done = [(slices, chosen) for (led, slices), chosen in further.items() if led >= leaders and slices >= need]
+        further: dict[tuple[int, int], tuple[int, tuple[Chosen, ...]]] = {}
+        for (led, slices), (start, chosen) in reached.items():
+            for at, domain in enumerate(domains[start:], start + 1):
+                if led < leaders and domain.leader and domain.slices_led >= least:
+                    further.setdefault((1, slices + domain.slices_led), (at, (*chosen, (domain, 1))))
+                further.setdefault((led, slices + domain.slices), (at, (*chosen, (domain, 0))))
+        done = [(slices, found) for (led, slices), (_, found) in further.items() if led >= leaders and slices >= need]
         if done:
-            return list(min(done, key=lambda found: found[0])[1])
+            return list(min(done, key=lambda one: one[0])[1])
         reached = further
     return []
+
+
+def _useful(domains: Sequence[Domain], need: int) -> list[Domain]:
+    """Without those that come after enough equal ones."""
+    seen: Counter[tuple[int, int, int]] = Counter()
+    kept: list[Domain] = []
+    for domain in domains:
+        kind = (domain.slices, domain.slices_led, domain.leader)
+        seen[kind] += 1
+        if (seen[kind] - 2) * max(1, domain.slices) < need:
+            kept.append(domain)
+    return kept

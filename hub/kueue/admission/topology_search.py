@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from hub.kueue.admission.requests import PodSetNeed
 from hub.kueue.admission.topology import PODS, Domain, Leaf, Tree, Values, usable_leaves
-from hub.kueue.admission.topology_balance import best_balance, fewest
+from hub.kueue.admission.topology_balance import Balance, Chosen, best_balance, fewest
 from hub.kueue.admission.topology_wishes import Wish
 
 
@@ -203,15 +203,15 @@ class _Hunt:
             kept = balance.domains if balance else []
         else:
             balance = best_balance([[c for d in group for c in d.children] for group in groups], need, leaders)
-            kept = self._above(balance.domains) if balance else []
+            kept = self._above(balance) if balance else []
         if balance is None:
             return []
-        return self._evenly(fewest(self._by_leader(kept), need, leaders), need, balance.least)
+        return self._evenly(fewest(self._plain(kept), need, leaders, balance.least), need, balance.least)
 
-    def _above(self, kept: list[Domain]) -> list[Domain]:
+    def _above(self, balance: Balance) -> list[Domain]:
         """Those below the fewest parents that hold everything."""
         parents: dict[Domain, list[Domain]] = {}
-        for domain in kept:
+        for domain in balance.domains:
             if domain.parent is not None:
                 parents.setdefault(domain.parent, []).append(domain)
         for parent, children in parents.items():
@@ -219,19 +219,16 @@ class _Hunt:
             hosts = [c.slices - c.slices_led for c in children if c.leader]
             parent.leader = 1 if hosts else 0
             parent.slices_led = parent.slices - min(hosts, default=0)
-        chosen = fewest(self._by_leader(parents), self._slices, self._leaders)
-        return [child for parent in chosen for child in parents[parent]]
+        chosen = fewest(self._plain(parents), self._slices, self._leaders, balance.least)
+        return [child for parent, _ in chosen for child in parents[parent]]
 
-    def _evenly(self, chosen: list[Domain], need: int, least: int) -> list[Share]:
+    def _evenly(self, chosen: list[Chosen], need: int, least: int) -> list[Share]:
         shares: list[Share] = []
-        leaders = self._leaders
         extra = need - least * len(chosen)
-        for domain in chosen:
-            led = leaders if domain.leader else 0
-            more = min(extra, (domain.slices_led if led else domain.slices) - least)
-            shares.append(Share(domain, least + more, led))
+        for domain, leader in chosen:
+            more = min(extra, (domain.slices_led if leader else domain.slices) - least)
+            shares.append(Share(domain, least + more, leader))
             extra -= more
-            leaders -= led
         return shares
 
     def descend(self, shares: list[Share], *, even: bool) -> list[Share]:
