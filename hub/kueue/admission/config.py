@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from hub.kueue.admission.queues import PendingQueue
-from hub.kueue.admission.quota import Cell, FlavorResource, Node, cell_of
+from hub.kueue.admission.quota import Node, cell_of
 from hub.kueue.admission.running import Running
 from hub.kueue.api.core import LabelSelector, Taint, Toleration
 from hub.kueue.api.errors import ApiError
@@ -197,7 +197,7 @@ def set_quotas(node: Node, groups: Sequence[ResourceGroup]) -> str:
     for group in groups:
         for flavor in group.flavors:
             for quota in flavor.resources:
-                cell = _own_cell(node, (flavor.name, quota.name))
+                cell = cell_of(node, (flavor.name, quota.name))
                 try:
                     cell.nominal = amount(quota.name, quota.nominal_quota)
                     cell.borrowing_limit = _limit(quota.name, quota.borrowing_limit)
@@ -206,10 +206,6 @@ def set_quotas(node: Node, groups: Sequence[ResourceGroup]) -> str:
                     problem = problem or f"flavor {flavor.name}, resource {quota.name}: {error}"
                 cell.named = True
     return problem
-
-
-def _own_cell(node: Node, key: FlavorResource) -> Cell:
-    return cell_of(node, key)
 
 
 def _limit(resource: str, quantity: str | int | None) -> int | None:

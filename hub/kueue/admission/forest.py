@@ -149,9 +149,6 @@ class Forest:
             return False
         return any(node.name in self._looped for node in queue.ancestors())
 
-    def is_explicit(self, cohort: str) -> bool:
-        return cohort in self._explicit
-
 
 def queues_below(node: Node) -> Iterator[Queue]:
     """Every ClusterQueue of the tree under `node`, itself included."""

@@ -17,7 +17,7 @@ import msgspec
 from hub.kueue.admission.policy import Policy
 from hub.kueue.api.core import Container, LimitRangeItem, PodSpec, pod_requests, pod_template
 from hub.kueue.api.errors import ApiError
-from hub.kueue.api.quantity import amount_of_nanos, multiply, nanos, text
+from hub.kueue.api.quantity import amount_of_nanos, multiply, nanos
 from hub.kueue.api.v1beta2 import PodSet, PodSetTopologyRequest
 
 _FNV_OFFSET, _FNV_PRIME, _U64 = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
@@ -317,8 +317,3 @@ def _out_of_range(
 
 def _as_nanos(resource: str, value: int) -> int:
     return value * (10**6 if resource == "cpu" else _NANO)
-
-
-def shortfall(resource: str, amount: int) -> str:
-    """An amount for people."""
-    return text(resource, amount)
