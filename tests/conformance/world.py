@@ -185,6 +185,9 @@ class World:
         written = self._conditioned(workload, ("QuotaReserved", "False", order.reason))
         return [replace(written, status=replace(written.status, admission=None))]
 
+    def _place(self, workload: Workload, order: m.Place) -> list[Workload]:
+        return [replace(workload, status=replace(workload.status, admission=order.admission, unhealthy_nodes=[]))]
+
     def _requeue(self, workload: Workload, order: m.Requeue) -> list[Workload]:
         return [self._conditioned(workload, ("Requeued", "True", order.reason))]
 
@@ -195,6 +198,7 @@ class World:
 _WRITERS: dict[type[Any], Callable[[World, Workload, Any], list[Workload]]] = {
     m.ReserveQuota: World._reserve,
     m.Evict: World._evict,
+    m.Place: World._place,
     m.ReportPending: World._report,
     m.Requeue: World._requeue,
     m.Finish: World._finish,

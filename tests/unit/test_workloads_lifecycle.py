@@ -56,6 +56,7 @@ STEPS = {
     Step.EVICT: lambda w: lifecycle.evict(w, "Preempted", "go", LATER),
     Step.RELEASE: lambda w: lifecycle.release(w, LATER),
     Step.REPORT: lambda w: lifecycle.report_pending(w, "WaitingForQuota", "2 more needed", [], LATER),
+    Step.PLACE: lambda w: lifecycle.place(w, w.status.admission or ADMISSION),
     Step.FINISH: lambda w: lifecycle.finish(w, "Succeeded", "done", LATER),
 }
 

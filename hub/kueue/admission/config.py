@@ -114,7 +114,7 @@ class Queue(Node):
     """A ClusterQueue."""
 
     __slots__ = (
-        "checks", "covers_pods", "exists", "generation", "groups", "inactive_message", "inactive_reason", "pending", "plans",
+        "checks", "covers_pods", "exists", "generation", "groups", "inactive_message", "inactive_reason", "pending", "places_elsewhere", "plans",
         "preemption", "prefers_no_borrowing", "problem", "running", "selector", "stop", "stops_at_borrowing",
         "stops_at_preemption", "takes", "terminating", "usage_based",
     )  # fmt: skip
@@ -133,6 +133,8 @@ class Queue(Node):
         self.stop = "None"
         self.terminating = False
         self.usage_based = False
+        #: Another cluster runs its workloads and finds their places.
+        self.places_elsewhere = False
         #: What is wrong with the object itself; empty: nothing.
         self.problem = ""
         #: Why it admits nobody now, in Kueue's words; empty: it is active.

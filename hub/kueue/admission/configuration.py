@@ -222,7 +222,8 @@ class Configuration:
         rule = checks.get(n.CONTROLLER_PROVISIONING_REQUEST)
         flavors = [f for g in queue.groups for f in g.flavors]
         delayed = flavors if rule is not None and not rule.flavors else sorted(rule.flavors) if rule is not None else []
-        self.scene.places.set_queue(queue, delayed, never=n.CONTROLLER_MULTIKUEUE in checks)
+        queue.places_elsewhere = n.CONTROLLER_MULTIKUEUE in checks
+        self.scene.places.set_queue(queue, delayed, never=queue.places_elsewhere)
 
     def _troubles(self, queue: Queue) -> Iterable[tuple[str, str]]:
         """(reason, what is the matter), the one that counts first."""

@@ -133,6 +133,13 @@ class Admit(Instruction, frozen=True, kw_only=True):
     message: str
 
 
+class Place(Instruction, frozen=True, kw_only=True):
+    """Write `status.admission` with places found late or anew, and clear `status.unhealthyNodes`; all else stays."""
+
+    admission: Admission
+    message: str
+
+
 class Evict(Instruction, frozen=True, kw_only=True):
     """Write Evicted=True. Quota stays counted until the job is seen stopped and the reservation is gone."""
 
@@ -186,7 +193,7 @@ class WakeAt(Struct, frozen=True, kw_only=True):
     at: Instant
 
 
-AnyInstruction = ReserveQuota | Admit | Evict | ReportPending | Deactivate | Requeue | Finish | WakeAt
+AnyInstruction = ReserveQuota | Admit | Place | Evict | ReportPending | Deactivate | Requeue | Finish | WakeAt
 
 # --- what can be asked, without changing anything ----------------------------------------------------------------------
 

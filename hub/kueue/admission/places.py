@@ -49,7 +49,7 @@ class Places:
         self.policy = policy
         #: Look at everything again before a place is taken, the number of pods included. Kueue looks at less.
         self._exact = exact
-        self._rules = Rules() if policy is None else Rules(policy.mixed_profile, policy.balanced)
+        self.rules = Rules() if policy is None else Rules(policy.mixed_profile, policy.balanced)
         self._topologies: dict[str, Topology] = {}
         self._flavors: dict[str, ResourceFlavor] = {}
         self._trees: dict[str, Tree] = {}
@@ -97,6 +97,13 @@ class Places:
     def trees(self) -> list[Tree]:
         """The topology of every flavor that has one, with what is used where."""
         return list(self._trees.values())
+
+    def tree(self, flavor: str) -> Tree | None:
+        return self._trees.get(flavor)
+
+    def topology_flavor(self, flavors: Iterable[str]) -> str | None:
+        """The one among these flavors that has a topology."""
+        return next((f for f in flavors if f in self._trees), None)
 
     def _replant(self, topology: str) -> None:
         for name, flavor in self._flavors.items():
@@ -181,13 +188,13 @@ class Places:
         if not asks:
             return
         if assignment.mode is Mode.FIT:
-            found, failed, why = self._find(asks, empty=False)
+            found, failed, why = self.find(asks, empty=False)
             if failed is None:
                 _store(found)
             else:
                 failed.demote(Mode.PREEMPT, why)
         if assignment.mode is Mode.PREEMPT and not work.facts.unhealthy_nodes:
-            found, failed, why = self._find(asks, empty=True)
+            found, failed, why = self.find(asks, empty=True)
             if failed is not None:
                 failed.demote(Mode.NOFIT, why)
             else:
@@ -201,7 +208,7 @@ class Places:
             return
         with WhatIf() as trial:
             trial.remove_all(victim.work for victim in victims)
-            found, _, _ = self._find(asks, empty=not victims)
+            found, _, _ = self.find(asks, empty=not victims)
         _store(found)
 
     def requests(self, work: "Work", queue: Queue, assignment: Assignment) -> list[Ask]:
@@ -229,10 +236,10 @@ class Places:
 
     def has_room(self, asks: Sequence[Ask]) -> bool:
         """Is there a place for all of them now?"""
-        return self._find(asks, empty=False)[1] is None
+        return self.find(asks, empty=False)[1] is None
 
-    def _find(
-        self, asks: Sequence[Ask], *, empty: bool
+    def find(
+        self, asks: Sequence[Ask], *, empty: bool = False
     ) -> tuple[list[tuple[PodSetChoice, Placement]], PodSetChoice | None, str]:
         """Places by pod set; and the first pod set without one, with the reason."""
         found: list[tuple[PodSetChoice, Placement]] = []
@@ -262,7 +269,7 @@ class Places:
         if isinstance(wish, str):
             return wish
         gang = Gang(workers.need, workers.count, None if leader is None else leader.need)
-        placed = search(tree, gang, wish, self._rules, empty=empty)
+        placed = search(tree, gang, wish, self.rules, empty=empty)
         if isinstance(placed, str):
             return placed
         found = [(workers, Placement(tree, workers.need.raw_per_pod, placed.pods))]

@@ -116,7 +116,18 @@ class Reservation:
     """Quota that a workload holds."""
 
     __slots__ = (
-        "admission", "admitted", "admitted_at", "assumed", "charges", "evicted", "pairs", "queue", "reserved_at", "returning",
+        "admission",
+        "admitted",
+        "admitted_at",
+        "assumed",
+        "charges",
+        "evicted",
+        "look_at",
+        "looks",
+        "pairs",
+        "queue",
+        "reserved_at",
+        "returning",
         "topology",
     )  # fmt: skip
 
@@ -130,6 +141,9 @@ class Reservation:
         self.pairs = pairs
         #: What it occupies in topologies.
         self.topology: Sequence[Occupancy] = ()
+        #: When to look for an outstanding place, and how often that was in vain. See `second_look`.
+        self.look_at: Instant | None = None
+        self.looks = 0
         self.reserved_at: Instant = 0.0
         #: It is our decision, and the object does not show it yet.
         self.assumed = False

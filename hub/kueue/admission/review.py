@@ -73,7 +73,8 @@ def _admission(work: Work, reservation: Reservation) -> m.Admit | None:
     states = {c.name: c.state for c in work.facts.checks}
     if any(states.get(name) != "Ready" for name in required) or any(s != "Ready" for s in states.values()):
         return None
-    if any(p.delayed_topology_request == "Pending" for p in reservation.admission.pod_set_assignments):
+    late = not reservation.queue.places_elsewhere
+    if late and any(p.delayed_topology_request == "Pending" for p in reservation.admission.pod_set_assignments):
         return None
     return m.Admit(key=work.key, message=f"The workload is admitted by ClusterQueue {reservation.queue.name}")
 

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from heapq import heappop, heappush
 from typing import Any, Literal, NamedTuple
 
-from hub.kueue.admission import invariants, reactions, status, turn, usage_history
+from hub.kueue.admission import invariants, reactions, second_look, status, turn, usage_history
 from hub.kueue.admission import messages as m
 from hub.kueue.admission.admitting import pending_report
 from hub.kueue.admission.config import LocalQ, Queue
@@ -414,6 +414,7 @@ class AdmissionState:
         if again is not None:
             self.alarm(again, work.key)
         if due is None:
+            second_look.look(self, work)
             return
         self.out.append(due)
         if isinstance(due, m.Admit):

@@ -26,6 +26,8 @@ class Gang(NamedTuple):
     leader: PodSetNeed | None = None
     #: Only below this domain.
     within: Values = ()
+    #: Not on these nodes, by host name.
+    without: frozenset[str] = frozenset()
 
 
 class Share(NamedTuple):
@@ -81,6 +83,8 @@ def fill(tree: Tree, gang: Gang, wish: Wish, *, empty: bool) -> None:
     if gang.within:
         size = len(gang.within)
         leaves = [leaf for leaf in leaves if leaf.values[:size] == gang.within]
+    if gang.without:
+        leaves = [leaf for leaf in leaves if leaf.values[-1] not in gang.without]
     sliced = wish.slice_level == len(tree.levels) - 1
     for leaf in leaves:
         _fill_leaf(leaf, wanted, led, empty=empty)
@@ -93,7 +97,7 @@ def fill(tree: Tree, gang: Gang, wish: Wish, *, empty: bool) -> None:
 
 def _clear(tree: Tree, gang: Gang) -> None:
     """Leaves that are passed over have no room."""
-    excluded: Iterable[Domain] = tree.leaves.values() if gang.within else tree.excluded(gang.need)
+    excluded: Iterable[Domain] = tree.leaves.values() if gang.within or gang.without else tree.excluded(gang.need)
     for leaf in excluded:
         leaf.pods = leaf.pods_led = leaf.slices = leaf.slices_led = leaf.leader = 0
 

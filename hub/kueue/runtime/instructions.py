@@ -12,7 +12,7 @@ from hub.kueue.operations import EmitEvent, EventType, Operation, Patch
 from hub.kueue.workloads import lifecycle
 
 #: Instructions that others wait for; what only explains a wait may be written later.
-URGENT = (m.ReserveQuota, m.Admit, m.Evict, m.Deactivate)
+URGENT = (m.ReserveQuota, m.Admit, m.Place, m.Evict, m.Deactivate)
 
 
 def writes_for(workload: Workload, instructions: Sequence[m.Instruction], now: Instant) -> list[Operation]:
@@ -37,6 +37,8 @@ def _status_after(workload: Workload, instruction: m.Instruction, now: Instant) 
             return lifecycle.reserve(workload, instruction.admission, instruction.checks, instruction.message, now)
         case m.Admit():
             return lifecycle.admit(workload, instruction.message, now)
+        case m.Place():
+            return lifecycle.place(workload, instruction.admission)
         case m.Evict():
             return lifecycle.evict(
                 workload,

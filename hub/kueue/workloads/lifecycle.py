@@ -52,6 +52,7 @@ class Step(StrEnum):
     EVICT = "Evict"
     RELEASE = "Release"
     REPORT = "Report"
+    PLACE = "Place"
     FINISH = "Finish"
 
 
@@ -62,6 +63,7 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.PENDING, Step.FINISH): State.FINISHED,
     (State.QUOTA_RESERVED, Step.RESERVE): State.QUOTA_RESERVED,  # the same admission again; another one is refused
     (State.QUOTA_RESERVED, Step.ADMIT): State.ADMITTED,
+    (State.QUOTA_RESERVED, Step.PLACE): State.QUOTA_RESERVED,  # where its pods go is known now
     (State.QUOTA_RESERVED, Step.EVICT): State.EVICTED,
     (
         State.QUOTA_RESERVED,
@@ -70,6 +72,7 @@ TRANSITIONS: dict[tuple[State, Step], State] = {
     (State.QUOTA_RESERVED, Step.FINISH): State.FINISHED,
     (State.ADMITTED, Step.RESERVE): State.ADMITTED,  # likewise: the answer to the first write was lost
     (State.ADMITTED, Step.ADMIT): State.ADMITTED,
+    (State.ADMITTED, Step.PLACE): State.ADMITTED,  # another node in place of one that failed
     (State.ADMITTED, Step.EVICT): State.EVICTED,
     (State.ADMITTED, Step.FINISH): State.FINISHED,
     (State.EVICTED, Step.EVICT): State.EVICTED,  # a graver reason came before the job had stopped
@@ -149,6 +152,12 @@ def admit(workload: Workload, message: str, now: Instant) -> WorkloadStatus:
     if _expect(workload, Step.ADMIT) is State.ADMITTED:
         return workload.status
     return _with(workload.status, names.ADMITTED, "True", names.AdmittedReason.ADMITTED, message, now)
+
+
+def place(workload: Workload, admission: Admission) -> WorkloadStatus:
+    """The admission with places found late, or anew after a node failed. Raises InvalidTransition."""
+    _expect(workload, Step.PLACE)
+    return structs.replace(workload.status, admission=admission, unhealthy_nodes=[])
 
 
 def report_pending(
