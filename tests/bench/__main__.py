@@ -5,10 +5,11 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from tests.bench import placements, pods, sandbox, store
+from tests.bench import fleet, placements, pods, sandbox, store
 
 #: name -> a function that yields its figures, one dict each.
 BENCHES: dict[str, Callable[[], Iterator[dict[str, Any]]]] = {
+    "fleet": fleet.figures,
     "placements": placements.figures,
     "pods": pods.figures,
     "sandbox": sandbox.figures,
