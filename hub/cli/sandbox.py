@@ -40,8 +40,10 @@ def up(options: Namespace) -> int:
             stdin=subprocess.DEVNULL,
             start_new_session=True,
         )
+    process.returncode = 0  # it outlives this command, and nobody here waits for it
     assert process.stdout is not None
-    ready = process.stdout.readline()
+    with process.stdout as stdout:
+        ready = stdout.readline()
     if not ready:
         raise HubError(f"the sandbox did not start; see {state / 'sandbox.log'}")
     (state / "pid").write_text(str(process.pid))

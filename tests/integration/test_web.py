@@ -10,17 +10,19 @@ import pytest
 from aiohttp import web
 from aiohttp.test_utils import TestClient, TestServer
 
+from hub.dispatch.nominate import Choice
 from hub.kueue.runtime import tls
 from hub.kueue.runtime.client import Client
 from hub.kueue.wire import JoinRequest
 from hub.sandbox.fleet import ClusterSpec, SandboxCluster, TokenSpec
-from hub.store import views
+from hub.store import placements, views
 from hub.store.database import Database
 from hub.web import openapi, sessions
 from hub.web.access import Gate
 from hub.web.app import API_ROUTES, make_app
 from hub.web.context import WebContext
 from tests.conftest import ManualClock
+from tests.fleet_builders import make_offer, make_request
 
 ADMIN, ANN = "admin-of-the-test", "ann-of-team-a"
 HOPPER = "https://127.0.0.1:8443"
@@ -186,6 +188,16 @@ async def test_cordon_and_uncordon(hub: TestClient):
     assert (await call(hub, "POST", "/api/v1/clusters/east/uncordon"))["cordoned"] is False
     problem = await call(hub, "POST", "/api/v1/clusters/none/cordon", 404)
     assert "no cluster none is registered" in problem["detail"]
+
+
+async def test_a_cluster_is_removed_and_one_in_use_says_what_holds_it(hub: TestClient, database: Database):
+    await call(hub, "POST", "/api/v1/clusters", 201, json={"name": "east"})
+    held = make_offer(make_request("train"), Choice(cluster="east", queue="q", pod_sets=(), charges=()))
+    async with database.transaction() as connection:
+        await placements.save_new(connection, held)
+    problem = await call(hub, "DELETE", "/api/v1/clusters/east", 409)
+    assert (problem["holding"], "1 workloads are on east" in problem["detail"]) == ([str(held.workload)], True)
+    assert (await call(hub, "DELETE", "/api/v1/clusters/east?force=true", 202))["state"] == "Removed"
 
 
 # --- manifests ---------------------------------------------------------------------------------------------------------
