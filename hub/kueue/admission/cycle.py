@@ -263,7 +263,10 @@ class Cycle:
             return self._has_quota(head), self._scene.places.still_free(head.assignment)
 
     def _has_quota(self, head: Head) -> bool:
-        return all(max(0, available(cell)) >= amount for cell, amount in head.usage.items())
+        for cell, amount in head.usage.items():  # noqa: SIM110 - hot path
+            if amount > 0 and available(cell) < amount:
+                return False
+        return True
 
 
 def _tried(scene: Scene, head: Head) -> Tried | None:
