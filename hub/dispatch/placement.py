@@ -72,7 +72,8 @@ class Placement(Struct, frozen=True, kw_only=True):
     state: State = State.OFFERED
     reason: str = ""
     message: str = ""
-    #: What is sent to the agent while the placement is live; Withdraw intents are derived from the key and generation.
+    #: What is sent to the agent until it acknowledges it, then without its manifests. Withdraw intents are derived from the
+    #: key and generation.
     intent: Intent
     #: Highest generation that the agent has acknowledged.
     acknowledged: int = 0
@@ -391,13 +392,21 @@ def step(placement: Placement, event: Event) -> Step:
     if event.generation > placement.generation:
         return _from_the_future(placement, event)
     if isinstance(event, Acknowledged):
-        return msgspec.structs.replace(placement, acknowledged=max(placement.acknowledged, event.generation)), ()
+        return _acknowledged(placement, event), ()
     if placement.released and isinstance(event, _SOMETHING_IS_THERE):
         raise InvalidTransition(placement, event)
     if (row := TRANSITIONS.get((placement.state, type(event)))) is None:
         raise InvalidTransition(placement, event)
     after = row.effect(placement, event)
     return after, _records(placement, after)
+
+
+def _acknowledged(p: Placement, event: Acknowledged) -> Placement:
+    """An acknowledged intent is never sent again: its manifests, which are most of a placement, have served their turn."""
+    if event.generation <= p.acknowledged:
+        return p
+    spent = msgspec.structs.replace(p.intent, workload_spec={}, workload_annotations={}, job={})
+    return msgspec.structs.replace(p, acknowledged=event.generation, intent=spent)
 
 
 def _from_the_future(placement: Placement, event: Event) -> Step:

@@ -158,6 +158,12 @@ class Board:
         found = (self.placements[placement_id] for placement_id in self._by_workload.get(workload, ()))
         return [p for p in found if uid is None or p.workload_uid == uid]
 
+    def past_of(self, workload: ObjectKey, uid: str) -> list[Placement]:
+        """What counts for its next offer: its own placements, and whatever of an earlier namesake may still run."""
+        found = self.of_workload(workload)
+        over = (State.LOST, State.FINISHED)
+        return [p for p in found if p.workload_uid == uid or not (p.released or p.state in over)]
+
     def on_cluster(self, cluster: str) -> list[Placement]:
         """Everything there that is not released, oldest first."""
         return [self.placements[placement_id] for placement_id in self._unreleased.get(cluster, ())]
@@ -181,11 +187,9 @@ class Board:
 
     # --- save --------------------------------------------------------------------------------------------------------
 
-    async def offer(
-        self, offers: Sequence[Placement], records: Sequence[DecisionRecord] = (), *, assumed: bool = False
-    ) -> list[Placement]:
+    async def offer(self, offers: Sequence[Placement], records: Sequence[DecisionRecord] = ()) -> list[Placement]:
         """Store new placements with the decisions that led to them; those that were stored. A workload that has a live
-        placement already (the board would be out of date) gets none. `assumed`: the fleet counts them already.
+        placement already (the board would be out of date) gets none.
         """
         stored: list[bool] = []
         try:
@@ -199,7 +203,7 @@ class Board:
         if len(saved) < len(offers):
             self._in_doubt()
         for placement in saved:
-            self._put(placement, counted=assumed)
+            self._put(placement)
         for cluster in dict.fromkeys(p.cluster for p in saved):
             _call(self.listeners.intents, cluster)
         for placement in saved:
@@ -263,7 +267,7 @@ class Board:
         if self.fleet.update(cluster):
             for callback in self.listeners.room:
                 callback()
-        if known is None or known.state is not cluster.state:
+        if known is None or (known.state, known.address) != (cluster.state, cluster.address):
             _call(self.listeners.clusters)
 
     def drop_cluster(self, name: str) -> None:
@@ -274,7 +278,7 @@ class Board:
         """Nobody knows what was stored: load before the next decision."""
         self._doubt = True
 
-    def _put(self, placement: Placement, *, counted: bool = False) -> None:
+    def _put(self, placement: Placement) -> None:
         before = self.placements.get(placement.id)
         self.placements[placement.id] = placement
         if before is None:
@@ -282,8 +286,7 @@ class Board:
         _mark(self._unreleased, placement, holds=not placement.released)
         unacknowledged = placement.acknowledged < placement.generation and intent_of(placement) is not None
         _mark(self._outbox, placement, holds=unacknowledged)
-        if not counted:
-            self.fleet.put(placement)
+        self.fleet.put(placement)
         if placement.state in _FAILURES and before is not None and before.state is not placement.state:
             self._count_failure(placement)
 

@@ -205,7 +205,7 @@ class DispatchLoop(Loop):
 
     def _decide(self, waiting: Waiting, failures: dict[str, float], now: Instant) -> Plan:
         request = waiting.request
-        past = self._board.of_workload(request.workload, request.uid)
+        past = self._board.past_of(request.workload, request.uid)
         plan = decide(request, self._board.fleet, past, failures, now, self._policy, self._memo)
         if not plan.offers and not past and plan.record.outcome is not Outcome.HELD:
             self._parked[waiting.shape] = plan
@@ -227,7 +227,7 @@ class DispatchLoop(Loop):
     ) -> Placement:
         counts = {need.name: need.count for need in request.pod_sets}
         what = payload(workload, counts, integration.clean_for_worker(job))
-        past = self._board.of_workload(request.workload, request.uid)
+        past = self._board.past_of(request.workload, request.uid)
         return offer(request, plan.offers[0], what, past, placement_id=self._new_id(), now=now)
 
     def _news(self, record: DecisionRecord) -> list[DecisionRecord]:
@@ -240,7 +240,7 @@ class DispatchLoop(Loop):
 
     async def _store(self, offers: list[Placement], records: list[DecisionRecord]) -> None:
         if offers:
-            saved = await self._board.offer(offers, records, assumed=True)
+            saved = await self._board.offer(offers, records)
             self.offered += len(saved)
             for placement in saved:
                 self._leave(placement.workload)

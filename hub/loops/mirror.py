@@ -146,6 +146,10 @@ class ConfigLoop(Loop):
                     log.warning("%s of %s: %s", self.name, operation.key, error)
 
 
+#: So many places of a queue are kept up to date in the rows of its workloads.
+POSITIONS_MAX = 500
+
+
 class ViewsLoop(Loop):
     interval_s = 0.5
     #: Queue positions and figures change with every admission; they are counted this often.
@@ -162,6 +166,7 @@ class ViewsLoop(Loop):
         self._changed: dict[ObjectKey, None] = {}
         self._queues_at = 0.0
         self._queues: set[tuple[str, ObjectKey]] = set()
+        self._lines: dict[str, list[ObjectKey]] = {}
         self._subscribed = False
         board.listeners.workloads.append(self._touch)
 
@@ -227,5 +232,11 @@ class ViewsLoop(Loop):
                 await views.delete_queues(connection, kind, [key])
         self._queues = there
         for queue in m.queues.by_name:
-            for key in self._state.positions(queue)[:500]:
-                self._changed[key] = None
+            self._positions_changed(queue, self._state.positions(queue)[:POSITIONS_MAX])
+
+    def _positions_changed(self, queue: str, line: list[ObjectKey]) -> None:
+        before = self._lines.get(queue, [])
+        if line != before:
+            moved = (key for place, key in enumerate(line) if place >= len(before) or before[place] != key)
+            self._changed.update(dict.fromkeys(moved))
+            self._lines[queue] = line

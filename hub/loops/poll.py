@@ -90,7 +90,10 @@ class ClusterPoll(Loop):
         request = self._request()
         task = self._send(request)
         if request.wait_s and not await self._answered_first(task):
-            await self._bring_intents(request, task)
+            if self.stopping:
+                task.cancel()
+            else:
+                await self._bring_intents(request, task)
         else:
             await self._take(request, await task)
 
@@ -202,11 +205,18 @@ class ClusterPoll(Loop):
         return delay_s * random.uniform(0.7, 1.0)  # noqa: S311 - jitter
 
 
-_MOVES_WITH_EVERY_POLL = ("last_contact_at", "capacity_at", "failures_in_row", "answers_in_row", "cursor")
+_MOVES_WITH_EVERY_POLL = (
+    "capacity",
+    "capacity_at",
+    "last_contact_at",
+    "failures_in_row",
+    "answers_in_row",
+    "cursor",
+)
 
 
 def _worth_storing(before: Cluster, after: Cluster) -> bool:
-    """Contact times are written in batches by upkeep; the cursor matters to this process only."""
+    """Capacity and contact times are written in batches by upkeep; the cursor matters to this process only."""
     quiet = {name: getattr(before, name) for name in _MOVES_WITH_EVERY_POLL}
     return msgspec.structs.replace(after, **quiet) != before
 

@@ -142,8 +142,12 @@ class Retention(Struct, frozen=True, kw_only=True):
     changes_s: float = HOUR_S
 
 
+#: What changes with the polls and is read by people: written in batches.
+_BATCHED = ("capacity", "capacity_at", "last_contact_at", "failing_since", "grace_since")
+
+
 class UpkeepLoop(Loop):
-    interval_s = 2.0
+    interval_s = 1.0
 
     def __init__(self, board: Board, database: Database, clock: Clock, retention: Retention) -> None:
         super().__init__("upkeep", clock)
@@ -155,14 +159,14 @@ class UpkeepLoop(Loop):
 
     async def run_once(self) -> None:
         await self._board.ready()
-        await self._write_contacts()
+        await self._write_polled()
         if self.clock() - self._pruned_at >= HOUR_S:
             await self._prune()
             self._pruned_at = self.clock()
 
-    async def _write_contacts(self) -> None:
+    async def _write_polled(self) -> None:
         pairs = [(self._before(c), c) for c in self._board.clusters.values()]
-        pairs = [(before, after) for before, after in pairs if before != after]
+        pairs = [(before, after) for before, after in pairs if _differ(before, after)]
         if not pairs:
             return
         async with self._database.transaction(term=self._board.term) as connection:
@@ -170,12 +174,10 @@ class UpkeepLoop(Loop):
         self._written.update({after.name: after for _, after in pairs})
 
     def _before(self, cluster: Cluster) -> Cluster:
-        """The cluster as it is, with the contact times that were written last."""
+        """The cluster as it is, but for what was written last of what the polls bring."""
         written = self._written.get(cluster.name)
-        quiet = ("last_contact_at", "capacity_at", "failing_since", "grace_since")
-        if written is None:
-            return msgspec.structs.replace(cluster, **dict.fromkeys(quiet))
-        return msgspec.structs.replace(cluster, **{name: getattr(written, name) for name in quiet})
+        values = {name: getattr(written, name) if written else None for name in _BATCHED}
+        return msgspec.structs.replace(cluster, **values)
 
     async def _prune(self) -> None:
         now, keep = self.clock(), self._retention
@@ -188,3 +190,8 @@ class UpkeepLoop(Loop):
             }
         if any(gone.values()):
             log.info("pruned %s", ", ".join(f"{count} {what}" for what, count in gone.items() if count))
+
+
+def _differ(before: Cluster, after: Cluster) -> bool:
+    """Seen at a glance: a report that did not change is the same object."""
+    return before.capacity is not after.capacity or any(getattr(before, n) != getattr(after, n) for n in _BATCHED[1:])
