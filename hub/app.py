@@ -8,6 +8,7 @@ decided stands in the database, and everything else follows from objects.
 """
 
 import asyncio
+import gc
 import json
 import logging
 import os
@@ -247,6 +248,8 @@ def main() -> None:
     except ValidationError as error:
         sys.exit("\n".join(f"HUB_{str(e['loc'][0]).upper()}: {e['msg']}" for e in error.errors()))
     set_up_logging(settings.log_level, as_json=settings.log_json)
+    # Caches hold many long-lived objects; the default thresholds would walk them over and over.
+    gc.set_threshold(100_000, 50, 100)
     try:
         asyncio.run(_main(settings))
     except (SettingsError, StoreError, KubernetesError, OSError) as error:

@@ -5,6 +5,7 @@ instant, since everything that it must remember stands in its cluster.
 """
 
 import asyncio
+import gc
 import json
 import logging
 import secrets
@@ -162,6 +163,8 @@ def main() -> None:
     logging.basicConfig(
         level=settings.log_level, stream=sys.stderr, format="%(asctime)s %(levelname)s %(name)s: %(message)s"
     )
+    # Caches hold many long-lived objects; the default thresholds would walk them over and over.
+    gc.set_threshold(100_000, 50, 100)
     try:
         asyncio.run(_main(settings))
     except JoinRefusedError as error:
