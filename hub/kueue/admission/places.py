@@ -13,7 +13,8 @@ from hub.kueue.admission.config import Flavor, Group, Queue
 from hub.kueue.admission.policy import Topology as TopologyPolicy
 from hub.kueue.admission.requests import PodSetNeed, Shape, wants_topology
 from hub.kueue.admission.topology import Amounts, NodeFacts, Room, Rooms, Tree, node_facts
-from hub.kueue.admission.topology_search import Gang, Rules, search
+from hub.kueue.admission.topology_counts import Gang
+from hub.kueue.admission.topology_search import Rules, search
 from hub.kueue.admission.topology_usage import Occupied, Placement, occupied_by
 from hub.kueue.admission.topology_wishes import named_levels, wish_of
 from hub.kueue.admission.what_if import WhatIf
@@ -81,7 +82,7 @@ class Places:
 
     def remove_flavor(self, name: str) -> None:
         self._flavors.pop(name, None)
-        self._trees.pop(name, None)
+        self._fell(name)
 
     def set_queue(self, queue: Queue, delayed: Sequence[str], *, never: bool) -> None:
         """What a ClusterQueue's checks mean for places: flavors that wait for a check, and `never` when a worker decides."""
@@ -110,9 +111,14 @@ class Places:
             if flavor.spec.topology_name == topology:
                 self._plant(name)
 
+    def _fell(self, name: str) -> None:
+        tree = self._trees.pop(name, None)
+        if tree is not None:
+            tree.uproot()
+
     def _plant(self, name: str) -> None:
         """Make the tree of a flavor anew."""
-        self._trees.pop(name, None)
+        self._fell(name)
         spec = self._flavors[name].spec
         topology = self._topologies.get(spec.topology_name or "")
         if self.policy is None or topology is None:

@@ -10,7 +10,7 @@ A tree is kept up to date: nodes and what foreign pods use come and go one at a 
 leaf's `Room` is what workloads occupy there; trees of flavors that select the same node share it.
 """
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from hub.kueue.admission.requests import PodSetNeed
@@ -30,12 +30,19 @@ PODS = "pods"
 class Room:
     """What workloads occupy in a leaf domain."""
 
-    __slots__ = ("assumed", "used")
+    __slots__ = ("assumed", "leaves", "used")
 
     def __init__(self) -> None:
+        #: Its leaf in each tree that has it.
+        self.leaves: list[Leaf] = []
         self.used: Amounts = {}
         #: What pod sets of the workload that is being placed would take on top.
         self.assumed: Amounts = {}
+
+    def touch(self) -> None:
+        """What is occupied changed: counts of its leaves are out of date."""
+        for leaf in self.leaves:
+            leaf.changed.add(leaf)
 
 
 def change(amounts: Amounts, per_pod: Mapping[str, int], times: int) -> None:
@@ -113,10 +120,12 @@ class Domain:
 class Leaf(Domain):
     """A domain of the lowest level."""
 
-    __slots__ = ("free", "nodes", "room")
+    __slots__ = ("changed", "free", "nodes", "room")
 
-    def __init__(self, values: Values, parent: Domain | None, room: Room) -> None:
+    def __init__(self, values: Values, parent: Domain | None, room: Room, changed: "set[Leaf]") -> None:
         super().__init__(values, parent)
+        #: The tree's leaves whose counts are out of date.
+        self.changed = changed
         #: Allocatable of its nodes less what foreign pods use.
         self.free: Amounts = {}
         self.nodes: dict[str, NodeFacts] = {}
@@ -145,6 +154,9 @@ class Tree:
         #: level -> values -> domain.
         self.domains: list[dict[Values, Domain]] = [{} for _ in self.levels]
         self.leaves: dict[Values, Leaf] = {}
+        #: What the counts in the domains are the answer to, and leaves that changed since. See `topology_counts`.
+        self.counted: object = None
+        self.changed: set[Leaf] = set()
         self._leaf_of: dict[str, Leaf] = {}
         self._excluded: dict[PodSetNeed, dict[Leaf, str]] = {}
 
@@ -165,7 +177,7 @@ class Tree:
         self._leaf_of[node.name] = leaf
         _shift(leaf.free, node.allocatable, 1)
         _shift(leaf.free, foreign, -1)
-        self._excluded.clear()
+        self._forget()
 
     def drop(self, name: str, foreign: Mapping[str, int]) -> None:
         """A node is gone. `foreign`: what was counted as used by foreign pods on it."""
@@ -177,7 +189,7 @@ class Tree:
         _shift(leaf.free, foreign, 1)
         if not leaf.nodes:
             self._prune(leaf)
-        self._excluded.clear()
+        self._forget()
 
     def shift_foreign(self, name: str, before: Mapping[str, int], after: Mapping[str, int]) -> bool:
         """Foreign pods use another amount of a node now. False: the node is not in this tree."""
@@ -186,13 +198,26 @@ class Tree:
             return False
         _shift(leaf.free, before, 1)
         _shift(leaf.free, after, -1)
+        self.changed.add(leaf)
         return True
+
+    def uproot(self) -> None:
+        """The tree is given up."""
+        for leaf in self.leaves.values():
+            leaf.room.leaves.remove(leaf)
+
+    def _forget(self) -> None:
+        """Nodes changed: work out everything anew."""
+        self._excluded.clear()
+        self.counted = None
 
     def _leaf(self, values: Values) -> Leaf:
         found = self.leaves.get(values)
         if found is None:
             parent = self._inner(values[:-1]) if len(values) > 1 else None
-            found = self.leaves[values] = Leaf(values, parent, self._rooms.of(self.flavor, self.levels, values))
+            room = self._rooms.of(self.flavor, self.levels, values)
+            found = self.leaves[values] = Leaf(values, parent, room, self.changed)
+            room.leaves.append(found)
             self._add(found)
         return found
 
@@ -210,6 +235,8 @@ class Tree:
 
     def _prune(self, leaf: Leaf) -> None:
         del self.leaves[leaf.values]
+        leaf.room.leaves.remove(leaf)
+        self.changed.discard(leaf)
         domain: Domain | None = leaf
         while domain is not None and not domain.children:
             del self.domains[domain.level][domain.values]
@@ -242,9 +269,3 @@ class Tree:
 def _shift(amounts: Amounts, by: Mapping[str, int], sign: int) -> None:
     for resource, value in by.items():
         amounts[resource] = amounts.get(resource, 0) + sign * value
-
-
-def usable_leaves(tree: Tree, need: PodSetNeed) -> Iterable[Leaf]:
-    """Leaves that pods of the pod set may run on."""
-    excluded = tree.excluded(need)
-    return [leaf for leaf in tree.leaves.values() if leaf not in excluded] if excluded else tree.leaves.values()

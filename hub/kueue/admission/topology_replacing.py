@@ -9,8 +9,9 @@ from collections.abc import Sequence
 
 from hub.kueue.admission.requests import PodSetNeed, wants_topology
 from hub.kueue.admission.topology import Tree, Values
+from hub.kueue.admission.topology_counts import Gang
 from hub.kueue.admission.topology_encoding import Placed, encode
-from hub.kueue.admission.topology_search import Gang, Rules, search
+from hub.kueue.admission.topology_search import Rules, search
 from hub.kueue.admission.topology_wishes import Wish, wish_of
 from hub.kueue.api.v1beta2 import TopologyAssignment
 

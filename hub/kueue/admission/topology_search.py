@@ -9,25 +9,13 @@ Best fit takes the fullest domain that still holds everything, otherwise the emp
 not care takes the domain with the least room first, so that large free ones stay whole (KEP-2724).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from hub.kueue.admission.requests import PodSetNeed
-from hub.kueue.admission.topology import PODS, Domain, Leaf, Tree, Values, usable_leaves
+from hub.kueue.admission.topology import Domain, Leaf, Tree
 from hub.kueue.admission.topology_balance import Balance, Chosen, best_balance, fewest
+from hub.kueue.admission.topology_counts import Gang, fill
 from hub.kueue.admission.topology_wishes import Wish
-
-
-class Gang(NamedTuple):
-    """Pods to be placed, and perhaps one leader that goes into one of their domains."""
-
-    need: PodSetNeed
-    pods: int
-    leader: PodSetNeed | None = None
-    #: Only below this domain.
-    within: Values = ()
-    #: Not on these nodes, by host name.
-    without: frozenset[str] = frozenset()
 
 
 class Share(NamedTuple):
@@ -56,6 +44,8 @@ def search(tree: Tree, gang: Gang, wish: Wish, rules: Rules, *, empty: bool = Fa
     least_free = wish.unconstrained and rules.mixed_profile
     hunt = _Hunt(tree, gang, wish, least_free=least_free)
     even = hunt.balanced() if rules.balanced and not wish.required and not wish.unconstrained else []
+    if rules.balanced:
+        tree.counted = None  # balancing changes the notes
     if rules.balanced and not even:
         fill(tree, gang, wish, empty=empty)
     picked = even or hunt.pick(wish.level)
@@ -67,92 +57,6 @@ def search(tree: Tree, gang: Gang, wish: Wish, rules: Rules, *, empty: bool = Fa
         [(leaf, count) for leaf, count, _ in leaves if count],
         [(leaf, leader) for leaf, _, leader in leaves if leader],
     )
-
-
-# --- phase 1 -----------------------------------------------------------------------------------------------------------
-
-
-def fill(tree: Tree, gang: Gang, wish: Wish, *, empty: bool) -> None:
-    """Note in every domain how much of the gang fits."""
-    _clear(tree, gang)
-    wanted = [*((r, v) for r, v in gang.need.raw_per_pod.items() if v > 0), (PODS, 1)]
-    led = None
-    if gang.leader is not None:
-        led = [*((r, v) for r, v in gang.leader.raw_per_pod.items() if v > 0), (PODS, 1)]
-    leaves = usable_leaves(tree, gang.need)
-    if gang.within:
-        size = len(gang.within)
-        leaves = [leaf for leaf in leaves if leaf.values[:size] == gang.within]
-    if gang.without:
-        leaves = [leaf for leaf in leaves if leaf.values[-1] not in gang.without]
-    sliced = wish.slice_level == len(tree.levels) - 1
-    for leaf in leaves:
-        _fill_leaf(leaf, wanted, led, empty=empty)
-        if sliced:
-            leaf.slices, leaf.slices_led = leaf.pods // wish.slice_size, leaf.pods_led // wish.slice_size
-    for level in range(len(tree.levels) - 2, -1, -1):
-        for domain in tree.domains[level].values():
-            _fill_inner(domain, wish, led=led is not None)
-
-
-def _clear(tree: Tree, gang: Gang) -> None:
-    """Leaves that are passed over have no room."""
-    excluded: Iterable[Domain] = tree.leaves.values() if gang.within or gang.without else tree.excluded(gang.need)
-    for leaf in excluded:
-        leaf.pods = leaf.pods_led = leaf.slices = leaf.slices_led = leaf.leader = 0
-
-
-def _fill_leaf(
-    leaf: Leaf, wanted: Sequence[tuple[str, int]], led: Sequence[tuple[str, int]] | None, *, empty: bool
-) -> None:
-    free, used, assumed = leaf.free, leaf.room.used, leaf.room.assumed
-    if empty:
-        used = assumed
-    elif assumed:
-        used = {r: used.get(r, 0) + assumed.get(r, 0) for r in {*used, *assumed}}
-    pods = _times(free, used, wanted)
-    leaf.pods = leaf.pods_led = pods
-    leaf.leader = leaf.slices = leaf.slices_led = 0
-    if led is not None and _times(free, used, led):
-        leaf.leader = 1
-        taken = dict(used)
-        for resource, value in led:
-            taken[resource] = taken.get(resource, 0) + value
-        leaf.pods_led = _times(free, taken, wanted)
-
-
-def _times(free: Mapping[str, int], used: Mapping[str, int], wanted: Sequence[tuple[str, int]]) -> int:
-    """How many times a pod fits."""
-    most = 1 << 60
-    for resource, value in wanted:
-        count = (free.get(resource, 0) - used.get(resource, 0)) // value
-        if count < most:
-            if count <= 0:
-                return 0
-            most = count
-    return most
-
-
-def _fill_inner(domain: Domain, wish: Wish, *, led: bool) -> None:
-    children = domain.children
-    unit = wish.inner.get(domain.level + 1, 1)
-    pods = sum(c.pods // unit * unit for c in children)
-    slices = sum(c.slices for c in children)
-    domain.pods = domain.pods_led = pods
-    domain.slices = domain.slices_led = slices
-    domain.leader = 0
-    if led:
-        hosts = [c for c in children if c.leader]
-        if hosts:
-            domain.leader = 1
-            domain.pods_led = pods - min(c.pods // unit * unit - c.pods_led // unit * unit for c in hosts)
-            domain.slices_led = slices - min(c.slices - c.slices_led for c in hosts)
-        else:
-            domain.pods_led = domain.slices_led = 0
-    if domain.level == wish.slice_level:
-        domain.slices, domain.slices_led = domain.pods // wish.slice_size, domain.pods_led // wish.slice_size
-    elif domain.level > wish.slice_level:
-        domain.slices = domain.slices_led = 0
 
 
 # --- phases 2 and 3 ----------------------------------------------------------------------------------------------------

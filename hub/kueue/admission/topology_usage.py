@@ -19,19 +19,23 @@ class Occupied:
     def occupy(self) -> None:
         for room, pods in self._rooms:
             change(room.used, self._per_pod, pods)
+            room.touch()
 
     def release(self) -> None:
         for room, pods in self._rooms:
             change(room.used, self._per_pod, -pods)
+            room.touch()
 
     def assume(self) -> None:
         """For the rest of a search, until `forget`."""
         for room, pods in self._rooms:
             change(room.assumed, self._per_pod, pods)
+            room.touch()
 
     def forget(self) -> None:
         for room, _ in self._rooms:
             room.assumed.clear()
+            room.touch()
 
     def count_in(self, total: dict[Room, dict[str, int]]) -> None:
         """Add it to sums per room."""
