@@ -151,17 +151,26 @@ def fail(c: Cluster, workload: str, host: str) -> None:
 
 
 def test_a_failed_node_is_replaced_in_the_rack_that_was_required():
-    c = cluster((2, 2, 2), (4,))
-    c.submit("w", "q", pod_sets=[gang(4, REQUIRED)])
+    c = cluster((2, 2, 2), (2,))  # the second rack would be the tighter fit
+    c.submit("w", "q", pod_sets=[gang(3, REQUIRED)])
     c.cycle()
-    assert placed(c, "w") == {"r1-n0": 4}
-    c.submit("v", "q", pod_sets=[gang(3, REQUIRED)])
-    c.cycle()
-    assert placed(c, "v") == {"r0-n0": 2, "r0-n1": 1}
-    fail(c, "v", "r0-n0")
+    assert placed(c, "w") == {"r0-n0": 2, "r0-n1": 1}
+    fail(c, "w", "r0-n0")
     c.cycle(2)
-    assert placed(c, "v") == {"r0-n1": 1, "r0-n2": 2}
-    assert c.world.workloads["v"].status.unhealthy_nodes == []
+    assert placed(c, "w") == {"r0-n1": 1, "r0-n2": 2}
+    assert c.world.workloads["w"].status.unhealthy_nodes == []
+
+
+def test_a_broken_slice_is_mended_where_the_rest_of_it_is():
+    c = cluster((2, 2), (2, 2, 4))
+    in_fours = {"preferred": RACK, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 4}
+    c.submit("w", "q", pod_sets=[gang(4, in_fours)])
+    c.cycle()
+    assert placed(c, "w") == {"r0-n0": 2, "r0-n1": 2}
+    c.world.put(node("r0-n9", 2))
+    fail(c, "w", "r0-n0")
+    c.cycle(2)
+    assert placed(c, "w") == {"r0-n1": 2, "r0-n9": 2}
 
 
 def test_a_workload_whose_node_has_no_replacement_is_evicted():
