@@ -161,6 +161,26 @@ def test_a_failed_node_is_replaced_in_the_rack_that_was_required():
     assert c.world.workloads["w"].status.unhealthy_nodes == []
 
 
+def test_a_node_that_is_gone_is_replaced_unasked_and_one_that_was_never_there_is_not():
+    c = cluster((2, 2, 2))
+    c.submit("w", "q", pod_sets=[gang(3, REQUIRED)])
+    c.cycle()
+    c.world.send(m.NodeDeleted(now=c.world.now, name="unheard-of"))
+    c.world.send(m.NodeDeleted(now=c.world.now, name="r0-n1"))
+    c.cycle(2)
+    assert placed(c, "w") == {"r0-n0": 2, "r0-n2": 1}
+
+
+def test_two_nodes_gone_at_once_are_too_many():
+    c = cluster((2, 2, 2, 2))
+    c.submit("w", "q", pod_sets=[gang(4, REQUIRED)])
+    c.cycle()
+    for name in placed(c, "w"):
+        c.world.send(m.NodeDeleted(now=c.world.now, name=name))
+    c.cycle(2)
+    assert [(e.key.name, e.reason) for e in c.world.evictions] == [("w", "NodeFailures")]
+
+
 def test_a_broken_slice_is_mended_where_the_rest_of_it_is():
     c = cluster((2, 2), (2, 2, 4))
     in_fours = {"preferred": RACK, "podSetSliceRequiredTopology": RACK, "podSetSliceSize": 4}

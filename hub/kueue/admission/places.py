@@ -20,6 +20,7 @@ from hub.kueue.admission.topology_wishes import named_levels, wish_of
 from hub.kueue.admission.what_if import WhatIf
 from hub.kueue.api.core import node as read_node
 from hub.kueue.api.v1beta2 import Admission, ResourceFlavor, Topology
+from hub.kueue.api.v1beta2 import names as n
 
 if TYPE_CHECKING:
     from hub.kueue.admission.records import Work
@@ -56,6 +57,8 @@ class Places:
         self._trees: dict[str, Tree] = {}
         self._nodes: dict[str, NodeFacts] = {}
         self._foreign: dict[str, Amounts] = {}
+        #: Host names of nodes that were there and are gone: workloads on them need others.
+        self.lost: set[str] = set()
         self._rooms = Rooms(shared=policy is not None and policy.overlapping_flavors)
         self._checks: dict[str, _Checks] = {}
         self._held: list[Occupied] = []
@@ -135,6 +138,7 @@ class Places:
         if self._nodes.get(facts.name) == facts:
             return False
         self._nodes[facts.name] = facts
+        self.lost.discard(_host(facts))
         for tree in self._trees.values():
             tree.put(facts, self._foreign.get(facts.name, {}))
         return True
@@ -143,7 +147,11 @@ class Places:
         """True: it was there."""
         for tree in self._trees.values():
             tree.drop(name, self._foreign.get(name, {}))
-        return self._nodes.pop(name, None) is not None
+        facts = self._nodes.pop(name, None)
+        if facts is None:
+            return False
+        self.lost.add(_host(facts))
+        return True
 
     def set_foreign_usage(self, node: str, requests: dict[str, int]) -> bool:
         """True: a node of some topology has other room now."""
@@ -342,6 +350,10 @@ class Places:
             if want != got or any(room.assumed.values()):
                 return f"domain {key} has {got} used, but its workloads occupy {want}"
         return ""
+
+
+def _host(node: NodeFacts) -> str:
+    return node.labels.get(n.HOSTNAME_LABEL, node.name)
 
 
 def _store(found: Iterable[tuple[PodSetChoice, Placement]]) -> None:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 
 from hub.kueue.admission import messages as m
+from hub.kueue.admission import second_look
 from hub.kueue.admission.config import LocalQ, Queue
 from hub.kueue.admission.records import Spot
 from hub.kueue.api.core import limit_range
@@ -249,6 +250,7 @@ def node_changed(state: "AdmissionState", event: m.NodeChanged) -> None:
 def node_deleted(state: "AdmissionState", event: m.NodeDeleted) -> None:
     if state.config.scene.places.remove_node(event.name):
         _wake_all(state)
+        second_look.look_all(state)
 
 
 def foreign_usage(state: "AdmissionState", event: m.ForeignPodUsage) -> None:

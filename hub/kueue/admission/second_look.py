@@ -32,7 +32,7 @@ LONGEST_S = 30.0
 def look(state: "AdmissionState", work: Work) -> None:
     """Look for the place, if the workload needs one and it is time."""
     reservation = work.reservation
-    if reservation is None or reservation.evicted or reservation.returning or not _is_needed(work, reservation):
+    if reservation is None or reservation.evicted or reservation.returning or not _is_needed(state, work, reservation):
         return
     if reservation.look_at is None:
         _later(state, work, reservation)
@@ -40,16 +40,31 @@ def look(state: "AdmissionState", work: Work) -> None:
         _look(state, work, reservation)
 
 
-def _is_needed(work: Work, reservation: Reservation) -> bool:
+def look_all(state: "AdmissionState") -> None:
+    """A node is gone: whoever ran there needs another one."""
+    for work in list(state.works.values()):
+        if work.reservation is not None and work.reservation.topology:
+            look(state, work)
+
+
+def _is_needed(state: "AdmissionState", work: Work, reservation: Reservation) -> bool:
     facts = work.facts
     assigned = reservation.admission.pod_set_assignments
-    if facts.unhealthy_nodes and any(_hosts(a) & set(facts.unhealthy_nodes) for a in assigned):
+    if _failed(state, work, reservation):
         return True
     if reservation.admitted or reservation.queue.places_elsewhere:
         return False
     checks = reservation.queue.checks_for({f for a in assigned for f in a.flavors.values()})
     ready = {c.name for c in facts.checks if c.state == "Ready"}
     return any(_is_late(a) for a in assigned) and ready.issuperset(checks)
+
+
+def _failed(state: "AdmissionState", work: Work, reservation: Reservation) -> frozenset[str]:
+    """Nodes of the workload that it was told to leave, or that are gone."""
+    bad = state.config.scene.places.lost.union(work.facts.unhealthy_nodes)
+    if not bad:
+        return frozenset()
+    return frozenset(host for a in reservation.admission.pod_set_assignments for host in _hosts(a) & bad)
 
 
 def _is_late(assigned: PodSetAssignment) -> bool:
@@ -71,15 +86,15 @@ def _later(state: "AdmissionState", work: Work, reservation: Reservation) -> Non
 
 def _look(state: "AdmissionState", work: Work, reservation: Reservation) -> None:
     places = state.config.scene.places
-    failed = bool(work.facts.unhealthy_nodes)
-    found = _replaced(places, work, reservation) if failed else _placed(places, work, reservation)
+    failed = _failed(state, work, reservation)
+    found = _replaced(places, work, reservation, failed) if failed else _placed(places, work, reservation)
     if not isinstance(found, str):
         reservation.look_at, reservation.looks = None, 0
         _settle(state, work, reservation, found)
     elif failed and places.policy is not None and places.policy.replacement_fails_fast:
         reservation.evicted = True
         reservation.queue.running.refresh(work)
-        nodes = ", ".join(work.facts.unhealthy_nodes)
+        nodes = ", ".join(sorted(failed))
         message = f"Workload cannot go on without node(s) {nodes}: {found}"
         state.out.append(m.Evict(key=work.key, reason=n.EvictedReason.NODE_FAILURES, message=message))
     else:
@@ -148,8 +163,7 @@ def _done(assigned: PodSetAssignment) -> Literal["Ready"] | None:
 # --- a node failed -----------------------------------------------------------------------------------------------------
 
 
-def _replaced(places: Places, work: Work, reservation: Reservation) -> Admission | str:
-    failed = frozenset(work.facts.unhealthy_nodes)
+def _replaced(places: Places, work: Work, reservation: Reservation, failed: frozenset[str]) -> Admission | str:
     if len(failed) > 1:
         return "more than one node failed"
     needs = {need.name: need for need in work.shape.pod_sets}
