@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec import structs
 
+from hub.kueue.admission.topology_encoding import encode
 from hub.kueue.api.core import Toleration
 from hub.kueue.api.meta import format_time
 from hub.kueue.api.v1beta2 import AdmissionCheckState, PodSet, PodSetUpdate, names
@@ -73,6 +74,18 @@ def test_the_admitted_count_is_the_number_of_pods():
     )
     (info,), _ = infos_of_admission(workload, {"default": make_flavor()})
     assert info.count == 2
+
+
+def test_pods_with_a_place_name_their_workload_so_that_they_are_not_counted_twice():
+    workload = ADMITTED.obj()
+    admission = workload.status.admission
+    assert admission is not None
+    (assigned,) = admission.pod_set_assignments
+    there = encode([names.HOSTNAME_LABEL], [(("n1",), 3)])
+    admission = structs.replace(admission, pod_set_assignments=[structs.replace(assigned, topology_assignment=there)])
+    workload = structs.replace(workload, status=structs.replace(workload.status, admission=admission))
+    (info,), _ = infos_of_admission(workload, {"spot": SPOT})
+    assert info.annotations == {names.WORKLOAD: "w"}
 
 
 def test_a_queue_name_too_long_for_a_label_is_left_out():

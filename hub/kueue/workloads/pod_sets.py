@@ -86,6 +86,7 @@ def infos_of_admission(
             name=pod_set.name,
             count=pod_set.count if assignment.count is None else assignment.count,
             labels=_labels(workload, pod_set.name, admission.cluster_queue),
+            annotations=_annotations(workload, assignment),
         )
         for addition in _additions(workload, assignment, flavors, problems):
             info, clashes = _joined(info, addition)
@@ -128,6 +129,11 @@ def _labels(workload: Workload, pod_set: str, cluster_queue: str) -> dict[str, s
         labels[names.MULTIKUEUE_WORKER_WORKLOAD_POD] = "true"
     # A label value has at most 63 characters; a queue's name may have more, and then there is no such label.
     return {key: value for key, value in labels.items() if len(value) <= 63}
+
+
+def _annotations(workload: Workload, assignment: PodSetAssignment) -> dict[str, str]:
+    """Pods with a place name their workload: admission counts them there already, as part of it."""
+    return {names.WORKLOAD: workload.metadata.name} if assignment.topology_assignment is not None else {}
 
 
 def _additions(
