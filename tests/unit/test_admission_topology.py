@@ -266,3 +266,21 @@ def test_everything_is_placed_whole_and_nothing_is_overfilled(racks, gangs):
         for host, pods_there in found.items():
             used[host] = used.get(host, 0) + pods_there * cpu
     assert all(cores <= racks[int(host[1])][int(host[-1])] for host, cores in used.items())
+
+
+def test_a_queue_of_a_management_cluster_leaves_places_to_the_workers():
+    c = cluster()
+    controller = "kueue.x-k8s.io/multikueue"
+    active = {"type": "Active", "status": "True", "reason": "Active", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    check = {"apiVersion": "kueue.x-k8s.io/v1beta2", "kind": "AdmissionCheck", "metadata": {"name": "fleet"}}
+    c.world.put(check | {"spec": {"controllerName": controller}, "status": {"conditions": [active]}})
+    c.queue("q", flavors={"tas": {"cpu": 10}}, admissionChecksStrategy={"admissionChecks": [{"name": "fleet"}]})
+    c.submit("w", "q", pod_sets=[gang(2, REQUIRED)])
+    assert c.cycle() == {"w": "admitted"}
+    obj = c.world.workloads["w"]
+    there = AdmissionCheckState(name="fleet", state="Ready", message="", last_transition_time="2026-01-01T00:00:01Z")
+    c.world.change(replace(obj, status=replace(obj.status, admission_checks=[there])))
+    work = next(iter(c.engine.works.values()))
+    assert placed(c, "w") == {}
+    assert work.reservation is not None
+    assert work.reservation.admitted
