@@ -29,9 +29,9 @@ def node(name: str, cpu: int, rack: str = "r0", *, ready: bool = True, **spec: A
     }
 
 
-def cluster(*racks: tuple[int, ...], quota: int = 1000, rules: str = "hub", **queue: Any) -> Cluster:
+def cluster(*racks: tuple[int, ...], quota: int = 1000, balanced: bool = False, **queue: Any) -> Cluster:
     """One rack per tuple, with nodes r0-n0, r0-n1 ... of so many cores."""
-    c = Cluster(rules=rules)
+    c = Cluster(rules="hub", TASBalancedPlacement=balanced)
     c.put("Topology", "dc", {"levels": [{"nodeLabel": RACK}, {"nodeLabel": HOST}]})
     c.flavor("tas", nodeLabels={"pool": "gpu"}, topologyName="dc")
     for r, cores in enumerate(racks):
@@ -243,29 +243,42 @@ def test_a_place_that_waits_for_a_check_is_found_when_the_check_is_ready():
 # --- whatever comes ------------------------------------------------------------------------------------------------------
 
 WISHES = [None, ANYWHERE, REQUIRED, PREFERRED, IN_TWOS, {"preferred": HOST}]
+GANGS = st.tuples(st.integers(1, 8), st.sampled_from(WISHES), st.integers(1, 3), st.booleans())
 
 
 @given(
     racks=st.lists(st.lists(st.integers(0, 6), min_size=1, max_size=4).map(tuple), min_size=1, max_size=3),
-    gangs=st.lists(st.tuples(st.integers(1, 8), st.sampled_from(WISHES), st.integers(1, 3)), min_size=1, max_size=6),
+    gangs=st.lists(GANGS, min_size=1, max_size=6),
+    balanced=st.booleans(),
 )
-def test_everything_is_placed_whole_and_nothing_is_overfilled(racks, gangs):
-    c = cluster(*racks)
-    for i, (count, wish, cpu) in enumerate(gangs):
-        pairs = 2 * count if wish is IN_TWOS else count
-        c.submit(f"w{i}", "q", at=i, pod_sets=[gang(pairs, wish, cpu=cpu)])
+def test_everything_is_placed_whole_and_nothing_is_overfilled(racks, gangs, balanced):
+    c = cluster(*racks, balanced=balanced)
+    for i, (count, wish, cpu, led) in enumerate(gangs):
+        c.submit(f"w{i}", "q", at=i, pod_sets=pod_sets_of(count, wish, cpu, led))
     c.settle()
     used: dict[str, int] = {}
-    for i, (count, wish, cpu) in enumerate(gangs):
-        found = placed(c, f"w{i}")
-        assert sum(found.values()) in (0, 2 * count if wish is IN_TWOS else count)
+    for i, (count, wish, cpu, led) in enumerate(gangs):
+        sets = pod_sets_of(count, wish, cpu, led)
+        found = [placed(c, f"w{i}", at) for at in range(len(sets))]
+        totals = [sum(hosts.values()) for hosts in found]
+        assert totals in ([0] * len(sets), [pod_set["count"] for pod_set in sets])
         if wish is IN_TWOS:
-            assert all(pods % 2 == 0 for pods in found.values())
+            assert all(pods_there % 2 == 0 for pods_there in found[0].values())
         if wish in (REQUIRED, IN_TWOS):
-            assert len({host[:2] for host in found}) <= 1
-        for host, pods_there in found.items():
-            used[host] = used.get(host, 0) + pods_there * cpu
+            assert len({host[:2] for hosts in found for host in hosts}) <= 1
+        for hosts in found:
+            for host, pods_there in hosts.items():
+                used[host] = used.get(host, 0) + pods_there * cpu
     assert all(cores <= racks[int(host[1])][int(host[-1])] for host, cores in used.items())
+
+
+def pod_sets_of(count: int, wish: dict[str, Any] | None, cpu: int, led: bool) -> list[dict[str, Any]]:
+    if wish is IN_TWOS:
+        return [gang(2 * count, wish, cpu=cpu)]
+    if led and wish in (REQUIRED, PREFERRED):
+        grouped = {**wish, "podSetGroupName": "g"}
+        return [gang(count, grouped, "workers", cpu), gang(1, grouped, "leader", cpu)]
+    return [gang(count, wish, cpu=cpu)]
 
 
 def test_a_queue_of_a_management_cluster_leaves_places_to_the_workers():
