@@ -58,6 +58,8 @@ class DirectTransport:
                 f"{target.address} shows certificate {error.got.hex()[:16]}..., the agent of {target.cluster} joined with "
                 f"{error.expected.hex()[:16]}...: if the agent was set up anew, register the cluster again"
             ) from error
+        except aiohttp.ClientConnectorError as error:
+            raise Unreachable(f"{target.address}: {error.os_error.strerror or error.os_error}") from error
         except TimeoutError as error:
             raise Unreachable(f"{target.address} did not answer within {timeout_s:.0f} s") from error
         except (aiohttp.ClientError, OSError, ValueError) as error:

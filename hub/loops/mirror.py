@@ -28,8 +28,12 @@ from hub.loops.dispatch import DispatchLoop
 from hub.loops.management import Management
 from hub.store import views
 from hub.store.database import Database
+from hub.store.errors import StoreError
 
 log = logging.getLogger(__name__)
+
+
+WITHOUT_DATABASE_S = 0.5
 
 
 class MirrorLoop(Controller[ObjectKey]):
@@ -75,8 +79,16 @@ class MirrorLoop(Controller[ObjectKey]):
             if workload.status.admission is None:
                 self.queue.add(key)
 
-    async def look_at(self, key: ObjectKey) -> None:
-        await self._board.ready()
+    async def look_at(self, key: ObjectKey) -> float | None:
+        """Without a database nothing is known for sure: look again when it is back; other loops complain already."""
+        try:
+            await self._board.ready()
+        except StoreError:
+            return WITHOUT_DATABASE_S
+        await self._look(key)
+        return None
+
+    async def _look(self, key: ObjectKey) -> None:
         workload = self._management.workloads.get(key)
         if workload is None:
             return
