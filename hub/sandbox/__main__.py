@@ -21,6 +21,7 @@ from hub.sandbox.http import serve
 
 #: How often the parent is looked for.
 PARENT_S = 0.5
+GC_THRESHOLDS = (100_000, 50, 100)
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -48,6 +49,8 @@ async def _run(spec: FleetSpec, state: Path, parent: int | None) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    # Clusters hold many long-lived objects; the default thresholds would walk them over and over.
+    gc.set_threshold(*GC_THRESHOLDS)
     fleet = Fleet(spec.clusters)
     await fleet.start()
     token = secrets.token_urlsafe(24)

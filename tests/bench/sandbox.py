@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import json
 import multiprocessing
 import resource
@@ -14,6 +15,7 @@ from typing import Any
 
 import aiohttp
 
+from hub.sandbox.__main__ import GC_THRESHOLDS
 from hub.sandbox.access import ADMIN
 from hub.sandbox.apiserver import ApiServer
 from hub.sandbox.http import make_app, serve
@@ -61,6 +63,7 @@ async def _serve(pipe: Connection) -> None:
 
 
 def _server(pipe: Connection) -> None:
+    gc.set_threshold(*GC_THRESHOLDS)
     asyncio.run(_serve(pipe))
 
 
