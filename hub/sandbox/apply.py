@@ -121,8 +121,11 @@ def track_update(
         operation="Update",
         api_version=writer.api_version,
         subresource=writer.subresource,
+        time=format_time(now),
         fields=changed,
     )
+    if not entries:  # a new object: there is nobody to share with
+        return _encode([mine])
     kept = [_reduced(e, changed, removed) for e in entries if e.identity != mine.identity]
     return _encode(_capped([*kept, _grown(mine, entries, removed, now)]))
 

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
 from hub.sandbox.errors import FieldError, forbidden_field, invalid_value, required, too_long
@@ -107,15 +108,23 @@ def short_name_errors(name: str, field: str) -> Iterator[FieldError]:
 
 def key_errors(key: str, field: str) -> Iterator[FieldError]:
     """What is wrong with the key of a label, a resource, a taint or anything else with a qualified name."""
+    for rule in _broken_key_rules(key):
+        yield invalid_value(field, key, rule)
+
+
+@lru_cache(maxsize=4096)  # the same few keys stand on thousands of objects
+def _broken_key_rules(key: str) -> tuple[str, ...]:
     prefix, slash, name = key.rpartition("/")
+    broken: list[str] = []
     if slash and (not _SUBDOMAIN.fullmatch(prefix) or len(prefix) > 253):
-        yield invalid_value(field, key, f"prefix part {SUBDOMAIN_RULE}")
+        broken.append(f"prefix part {SUBDOMAIN_RULE}")
     if not name:
-        yield invalid_value(field, key, "name part must be non-empty")
+        broken.append("name part must be non-empty")
     elif len(name) > 63:
-        yield invalid_value(field, key, "name part must be no more than 63 characters")
+        broken.append("name part must be no more than 63 characters")
     elif not _QUALIFIED.fullmatch(name):
-        yield invalid_value(field, key, QUALIFIED_RULE)
+        broken.append(QUALIFIED_RULE)
+    return tuple(broken)
 
 
 def _annotation_errors(annotations: Mapping[str, Any]) -> Iterator[FieldError]:
