@@ -41,6 +41,7 @@ from hub.loops.leader import LeaderLoop
 from hub.loops.poll import PollPolicy
 from hub.loops.term import Term, TermPolicy
 from hub.settings import Settings
+from hub.store import clusters
 from hub.store.database import Database
 from hub.store.embedded import EmbeddedPostgres
 from hub.store.errors import StoreError
@@ -123,7 +124,7 @@ def _leader(settings: Settings, database: Database, client: Client, transport: D
             management=client,
             transport=transport,
             clock=time.time,
-            policy=TermPolicy(poll=poll),
+            policy=TermPolicy(poll=poll, lost_policy=settings.lost_policy),
         )
 
     holder = f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -173,6 +174,8 @@ async def _serve_web(
     def on_cluster(name: str) -> None:
         if (found := leading()) is not None:
             found.clusters_changed()
+
+    await database.listen(clusters.TOPIC, on_cluster)  # what other replicas were told
 
     app = make_app(
         WebContext(

@@ -39,6 +39,8 @@ class Settings(BaseSettings):
     #: Failed polls in a row after which a cluster is suspected, and how long it may be silent before it is lost.
     suspect_after: int = Field(default=3, ge=1)
     lost_timeout_s: float = Field(default=900.0, gt=0)
+    #: What a lost cluster's work does, unless its ClusterQueue or itself says otherwise (annotation multikueue-hub.io/lost-policy).
+    lost_policy: Literal["Wait", "FenceThenMove", "MoveNow"] = "Wait"
     #: Life of the leader's lease: how long a fail-over takes at most.
     leader_lease_s: float = Field(default=8.0, ge=1)
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
