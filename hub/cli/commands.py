@@ -53,12 +53,14 @@ def _name(row: Row) -> str:
     return f"{row['namespace']}/{name}" if row.get("namespace") else str(name)
 
 
-def _rows(options: Namespace, columns: Sequence[Column], nothing: str) -> Callable[[Any], str]:
+def _rows(options: Namespace, columns: Callable[[float], Sequence[Column]], nothing: str) -> Callable[[Any], str]:
+    """Columns are made for the moment of printing: with --watch, ages grow."""
+
     def text(answer: Any) -> str:
         rows = answer["items"]
         if not rows:
             return nothing
-        return render.table(rows, columns, wide=options.output == "wide", headers=not options.no_headers)
+        return render.table(rows, columns(options.now()), wide=options.output == "wide", headers=not options.no_headers)
 
     return text
 
@@ -97,8 +99,7 @@ def _label(text: str) -> tuple[str, str]:
 
 
 def get_clusters(options: Namespace) -> int:
-    columns = render.clusters(options.now())
-    text = _rows(options, columns, "No clusters are registered. Begin with: hubctl clusters register NAME")
+    text = _rows(options, render.clusters, "No clusters are registered. Begin with: hubctl clusters register NAME")
     return _show(options, lambda: _hub(options).get("/api/v1/clusters"), text, "cluster")
 
 
@@ -185,7 +186,7 @@ def get_workloads(options: Namespace) -> int:
             state=options.state,
         )
 
-    text = _rows(options, render.workloads(options.now()), "No workloads found.")
+    text = _rows(options, render.workloads, "No workloads found.")
     return _show(options, load, text, "workload,placement")
 
 
@@ -201,7 +202,7 @@ def _all_pages(hub: Hub, path: str, **query: str | None) -> Any:
 
 
 def get_queues(options: Namespace) -> int:
-    text = _rows(options, render.queues(options.now()), "No queues found.")
+    text = _rows(options, render.queues, "No queues found.")
     return _show(options, lambda: _hub(options).get("/api/v1/queues", namespace=options.namespace), text, "queue")
 
 
@@ -212,7 +213,7 @@ def capacity(options: Namespace) -> int:
             answer["items"] = [row for row in answer["items"] if "/" in row["resource"]]
         return answer
 
-    text = _rows(options, render.CAPACITY, "No capacity is known yet: no cluster has answered.")
+    text = _rows(options, lambda now: render.CAPACITY, "No capacity is known yet: no cluster has answered.")
     return _show(options, load, text, "cluster,placement")
 
 
@@ -223,7 +224,7 @@ def why(options: Namespace) -> int:
 
 def history(options: Namespace) -> int:
     path = _workload_path(options, "history")
-    text = _rows(options, render.history(options.now()), "Nothing happened to it yet.")
+    text = _rows(options, render.history, "Nothing happened to it yet.")
     return _show(options, lambda: _hub(options).get(path), text, "history,placement")
 
 

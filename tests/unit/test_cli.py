@@ -191,6 +191,16 @@ def test_clusters_as_names_and_as_json(hub: type[Hub], capsys):
     assert json.loads(capsys.readouterr().out)["items"][0]["state"] == "Active"
 
 
+def test_ages_are_those_of_the_moment_of_printing(hub: type[Hub], capsys):
+    given = main.parser().parse_args(["clusters", "list"])
+    given.now = iter([NOW, NOW + 60.0]).__next__
+    hub.status, hub.body = 200, {"items": [{"name": "east", "state": "Active", "createdAt": "2026-09-21T14:13:20Z"}]}
+    main.run(given)
+    first = capsys.readouterr().out
+    main.run(given)
+    assert (" 0s" in first, " 60s" in capsys.readouterr().out) == (True, True)
+
+
 def test_nothing_registered_says_how_to_begin(hub: type[Hub], capsys):
     hub.status, hub.body = 200, {"items": []}
     hubctl("clusters", "list")
