@@ -35,7 +35,7 @@ def _why(cluster: Cluster, p: Placement, policy: HealthPolicy, now: Instant) -> 
         return (
             f"{cluster.name} is lost and the workload moves at once: it may run there as well until the cluster is back"
         )
-    fenced = fenced_at(cluster, policy)
+    fenced = fenced_at(cluster, policy) if cluster.capacity is not None and cluster.capacity.fences else None
     if p.intent.lost_policy == "FenceThenMove" and fenced is not None and now >= fenced:
         return f"{cluster.name} is lost and its agent's lease has run out: it has stopped the workload by itself"
     return None

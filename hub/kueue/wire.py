@@ -231,6 +231,8 @@ class CapacityReport(Message, frozen=True, kw_only=True):
     kinds: list[str] = []
     creates_namespaces: bool = False
     creates_local_queues: bool = False
+    #: The agent stops FenceThenMove work by itself when its lease runs out. Without this word such work waits like any other.
+    fences: bool = False
     #: Placements whose pods are all bound and so already missing from `holes` and counted in `ours`: the hub must not
     #: deduct them a second time.
     counted: list[str] = []

@@ -13,7 +13,7 @@ from hub.dispatch.exchange import ExchangePolicy, Session, fold, request_of
 from hub.dispatch.losing import given_up
 from hub.dispatch.placement import LIVE, State, blocks_another_start, intent_of
 from hub.fleet.transport import Refused
-from hub.kueue.wire import Acknowledgement, Action, Phase, PlacementReport, PollAnswer
+from hub.kueue.wire import Acknowledgement, Action, CapacityReport, Phase, PlacementReport, PollAnswer
 from tests.fake_agent import FakeAgent, overlapping
 from tests.fleet_builders import make_cluster, make_offer, make_request
 
@@ -173,11 +173,15 @@ def test_capacity_is_stored_when_it_comes_and_confirmed_when_it_does_not():
         pytest.param("FenceThenMove", State.RUNNING, {}, 124.9, [], id="fence: the lease may still run"),
         pytest.param("FenceThenMove", State.RUNNING, {}, 125, ["train"], id="fence: lease and margin are over"),
         pytest.param("FenceThenMove", State.WITHDRAWN, {}, 125, ["train"], id="nobody waits for its word any more"),
+        pytest.param(
+            "FenceThenMove", State.RUNNING, {"capacity": CapacityReport()}, 999, [], id="fence: an agent without one"
+        ),
         pytest.param("MoveNow", State.RUNNING, {"state": ClusterState.SUSPECT}, 999, [], id="not lost yet"),
     ],
 )
 def test_what_a_lost_clusters_work_does(policy, state, cluster_fields, now, want):
-    cluster = Cluster(**({"name": "east", "state": ClusterState.LOST, "failing_since": 100.0} | cluster_fields))
+    lost = {"name": "east", "state": ClusterState.LOST, "failing_since": 100.0, "capacity": CapacityReport(fences=True)}
+    cluster = Cluster(**(lost | cluster_fields))
     placement = make_placement(state=state)
     placement = msgspec.structs.replace(placement, intent=msgspec.structs.replace(placement.intent, lost_policy=policy))
     assert [x.id for x, _ in given_up(cluster, [placement], HEALTH, now)] == want
