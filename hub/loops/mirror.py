@@ -85,10 +85,10 @@ class MirrorLoop(Controller[ObjectKey]):
             await self._board.ready()
         except StoreError:
             return WITHOUT_DATABASE_S
-        await self._look(key)
+        await self._write_down(key)
         return None
 
-    async def _look(self, key: ObjectKey) -> None:
+    async def _write_down(self, key: ObjectKey) -> None:
         workload = self._management.workloads.get(key)
         if workload is None:
             return
