@@ -22,6 +22,7 @@ from hub.kueue.api.meta import Resource
 from hub.kueue.api.v1beta2 import KINDS
 from hub.kueue.integrations.registry import integration_for
 from hub.kueue.runtime.client import Client
+from hub.kueue.runtime.errors import AlreadyExists, Invalid, KubernetesError
 from hub.kueue.runtime.loop import Tasks
 from hub.sandbox.observer import Completion, Run
 
@@ -30,6 +31,8 @@ MANAGEMENT = "management"
 #: Words of the condition message that says that no cluster could ever hold a workload.
 NEVER_FITS = "can never fit"
 REGISTER_WITHIN_S = 30.0
+SUBMIT_WITHIN_S = 60.0
+RETRY_S = 0.3
 
 Say = Callable[[str], None]
 
@@ -74,9 +77,25 @@ async def submit(scene: Scene, plans: Sequence[JobPlan]) -> dict[str, float]:
     """Create the jobs as a user would; when each was accepted, epoch seconds."""
     accepted: dict[str, float] = {}
     for plan in plans:
-        await scene.management.create(resources.JOBS, manifest(plan))
+        await _submit_one(scene, plan)
         accepted[plan.key] = time.time()
     return accepted
+
+
+async def _submit_one(scene: Scene, plan: JobPlan) -> None:
+    """With a user's patience: while the hub is away its webhook is, too, and the API server takes no jobs."""
+    async with asyncio.timeout(SUBMIT_WITHIN_S):
+        while True:
+            try:
+                await scene.management.create(resources.JOBS, manifest(plan))
+            except AlreadyExists:
+                return  # the answer to an earlier try was lost
+            except Invalid:
+                raise
+            except KubernetesError:
+                await asyncio.sleep(RETRY_S)
+            else:
+                return
 
 
 async def look(scene: Scene, plans: Sequence[JobPlan], *, wall_s: float) -> Facts:
