@@ -48,7 +48,6 @@ class Exchange:
         self.intents: dict[str, Intent] = {}
         #: placement -> generation of everything that may run here, as the hub said last; None until it has said so.
         self.inventory: dict[str, int] | None = None
-        self.last_poll_at: Instant | None = None
         #: Number of the last change that the hub has stored.
         self._heard = 0
         self._number = 0
@@ -79,10 +78,9 @@ class Exchange:
             return WireProblem(title="too many intents", status=413, detail=detail)
         return None
 
-    def take(self, request: PollRequest, now: Instant) -> set[str]:
+    def take(self, request: PollRequest) -> set[str]:
         """Store the intents of an accepted request. Returns the placements that changed."""
         self._newest = (request.term, request.sequence)
-        self.last_poll_at = now
         changed = self._hear(request)
         self._forget(request)
         changed |= {intent.placement for intent in request.intents if self._take_one(intent)}

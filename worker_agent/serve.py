@@ -52,7 +52,7 @@ class PollServer:
             return _problem(WireProblem(title="not a poll request", status=400, detail=str(error)))
         if problem := self._exchange.refuse(poll):
             return _problem(problem)
-        if changed := self._exchange.take(poll, self._clock()):
+        if changed := self._exchange.take(poll):
             self.on_intents(changed)
         await self.announce()  # whoever waits for news with an older request is answered now
         await self._wait_for_news(poll)

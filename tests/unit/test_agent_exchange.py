@@ -65,7 +65,7 @@ def test_refuses(exchange: Exchange, request_: PollRequest, want_status: int, wa
 
 
 def test_a_hub_whose_term_is_over_is_refused(exchange: Exchange):
-    exchange.take(poll(term=5), NOW)
+    exchange.take(poll(term=5))
     assert exchange.refuse(poll(term=5)) is None
     problem = exchange.refuse(poll(term=4))
     assert problem is not None
@@ -86,24 +86,24 @@ def test_a_hub_whose_term_is_over_is_refused(exchange: Exchange):
 def test_generation_is_the_fence(
     exchange: Exchange, first: Intent, second: Intent, want_generation: int, want_changed: bool
 ):
-    exchange.take(poll(first), NOW)
-    changed = exchange.take(poll(second), NOW)
+    exchange.take(poll(first))
+    changed = exchange.take(poll(second))
     assert (exchange.intents["p1"].generation, bool(changed)) == (want_generation, want_changed)
 
 
 def test_an_ended_placement_is_not_begun_again_by_a_late_copy_of_its_intent(exchange: Exchange):
-    exchange.take(poll(intent()), NOW)
+    exchange.take(poll(intent()))
     exchange.tell(said(phase=Phase.REFUSED, reason="NoQuota"), NOW)
-    assert exchange.take(poll(intent()), NOW) == set()
+    assert exchange.take(poll(intent())) == set()
     assert "p1" not in exchange.intents
 
 
 def test_a_withdraw_whose_answer_was_lost_is_answered_again(exchange: Exchange):
-    exchange.take(poll(intent(generation=2, action=Action.WITHDRAW)), NOW)
+    exchange.take(poll(intent(generation=2, action=Action.WITHDRAW)))
     exchange.tell(said(generation=2, phase=Phase.GONE), NOW)
     first = exchange.answer(poll(boot_id="boot-1"), NOW, starting=False)
-    exchange.take(poll(boot_id="boot-1", cursor=first.cursor), NOW)
-    exchange.take(poll(intent(generation=2, action=Action.WITHDRAW), boot_id="boot-1", cursor=first.cursor), NOW)
+    exchange.take(poll(boot_id="boot-1", cursor=first.cursor))
+    exchange.take(poll(intent(generation=2, action=Action.WITHDRAW), boot_id="boot-1", cursor=first.cursor))
     again = exchange.answer(poll(boot_id="boot-1", cursor=first.cursor), NOW, starting=False)
     assert [(r.phase, r.generation) for r in again.placements] == [(Phase.GONE, 2)]
     assert [(a.placement, a.generation) for a in again.acknowledged] == [("p1", 2)]
@@ -148,7 +148,7 @@ def test_a_long_list_of_reports_is_cut_and_continued(exchange: Exchange):
 
 
 def test_a_request_that_was_held_up_on_its_way_undoes_nothing(exchange: Exchange):
-    exchange.take(poll(sequence=7), NOW)
+    exchange.take(poll(sequence=7))
     problem = exchange.refuse(poll(intent(), sequence=6))
     assert problem is not None
     assert problem.status == 409
@@ -156,38 +156,38 @@ def test_a_request_that_was_held_up_on_its_way_undoes_nothing(exchange: Exchange
 
 
 def test_nothing_is_unwanted_before_the_hub_has_said_what_may_run_here(exchange: Exchange):
-    exchange.take(poll(intent("p1")), NOW)
+    exchange.take(poll(intent("p1")))
     assert not exchange.is_unwanted("p9")
-    exchange.take(poll(intent("p2"), inventory={"p1": 1, "p2": 1}), NOW)
+    exchange.take(poll(intent("p2"), inventory={"p1": 1, "p2": 1}))
     assert (exchange.is_unwanted("p1"), exchange.is_unwanted("p9")) == (False, True)
 
 
 def test_an_inventory_ends_intents_that_it_does_not_name(exchange: Exchange):
-    exchange.take(poll(intent("p1"), intent("p2"), intent("p3", 2, Action.WITHDRAW)), NOW)
-    changed = exchange.take(poll(inventory={"p2": 1}), NOW)
+    exchange.take(poll(intent("p1"), intent("p2"), intent("p3", 2, Action.WITHDRAW)))
+    changed = exchange.take(poll(inventory={"p2": 1}))
     assert (sorted(exchange.intents), changed) == (["p2", "p3"], {"p1"})
 
 
 def test_an_intent_after_the_inventory_is_wanted_too(exchange: Exchange):
-    exchange.take(poll(inventory={}), NOW)
-    exchange.take(poll(intent("p1")), NOW)
+    exchange.take(poll(inventory={}))
+    exchange.take(poll(intent("p1")))
     assert not exchange.is_unwanted("p1")
 
 
 def test_memory_of_what_ended_is_given_back_once_the_hub_has_stored_it(exchange: Exchange):
     for i in range(100):
-        exchange.take(poll(intent(f"p{i}")), NOW)
+        exchange.take(poll(intent(f"p{i}")))
         exchange.tell(said(f"p{i}", phase=Phase.GONE), NOW)
     answer = exchange.answer(poll(boot_id="boot-1"), NOW, starting=False)
-    exchange.take(poll(boot_id="boot-1", cursor=answer.cursor), NOW)
+    exchange.take(poll(boot_id="boot-1", cursor=answer.cursor))
     assert exchange.answer(poll(boot_id="boot-0"), NOW, starting=False).placements == []
 
 
 def test_an_end_is_known_only_when_the_hubs_cursor_has_passed_it(exchange: Exchange):
-    exchange.take(poll(intent("p1")), NOW)
+    exchange.take(poll(intent("p1")))
     exchange.tell(said("p1", phase=Phase.FINISHED), NOW)
     answer = exchange.answer(poll(boot_id="boot-1"), NOW, starting=False)
     assert not exchange.end_is_known("p1", 1), "the answer may be lost on its way"
-    changed = exchange.take(poll(boot_id="boot-1", cursor=answer.cursor), NOW)
+    changed = exchange.take(poll(boot_id="boot-1", cursor=answer.cursor))
     assert (exchange.end_is_known("p1", 1), changed) == (True, {"p1"})
     assert not exchange.end_is_known("p1", 2), "of an older generation the hub has heard nothing"
